@@ -20,6 +20,29 @@ VECTORS = {
     "x": [0.0, 1000.0, -1000.0],
     "p": [0.25, 0.5, 2.0],
 }
+# Numbers that a function loses, and of which it has no value.
+LOST = {"e": [1e-20, -3.0, 50.0, 0.5]}
+OF_LOST = [
+    "T.arctanh(T.tanh({}))",
+    "T.tanh(T.arctanh({}))",
+    "T.arcsinh(T.sinh({}))",
+    "T.sinh(T.arcsinh({}))",
+    "T.arccosh(T.cosh({}))",
+    "T.cosh(T.arccosh({}))",
+    "T.rad2deg(T.deg2rad({}))",
+    "T.deg2rad(T.rad2deg({}))",
+    "T.conj(T.conj({}))",
+    "T.erfc(-{}) - 1",
+    "1 - T.erfc({})",
+    "-T.erfc({}) + 1",
+    "-T.erf(-{}) - 1",
+    "T.erfc(-1 * {}) - 1",
+    "1 - T.erf({})",
+    "T.log(T.exp({0}) + T.exp(20 * {0}))",
+    "T.inv(1 + T.exp({}))",
+    "T.log1p(T.exp({0})) - {0}",
+    "T.set_subtensor(T.stack([{0}, {0}])[:, ::-1], T.shape_padleft({0}))",
+]
 OF_A_VECTOR = [
     "T.log(1 + T.exp({}))",
     "T.log1p(T.exp({}))",
@@ -174,7 +197,9 @@ def cases():
     """The expressions, and the gradients of their sums."""
     of_vectors = itertools.product(OF_A_VECTOR, VECTORS)
     of_matrices = itertools.product(OF_A_MATRIX, MATRICES)
-    values = [form.format(of) for form, of in itertools.chain(of_vectors, of_matrices)]
+    of_lost = itertools.product(OF_LOST, LOST)
+    chosen = itertools.chain(of_vectors, of_matrices, of_lost)
+    values = [form.format(of) for form, of in chosen]
     return values + [GRADIENT + value for value in values]
 
 
@@ -185,7 +210,7 @@ class Inputs:
         self.values = {}
         self.names = {"theano": theano, "T": T, "np": np}
         for name, value in itertools.chain(
-            VECTORS.items(), MATRICES.items(), BIAS.items(), OTHERS.items()
+            VECTORS.items(), LOST.items(), MATRICES.items(), BIAS.items(), OTHERS.items()
         ):
             if value is not None:
                 value = np.asarray(value)
@@ -198,7 +223,9 @@ def built(theano, case):
     inputs = Inputs(theano, theano.tensor)
     result = eval(case.replace(GRADIENT, "", 1), inputs.names)
     if case.startswith(GRADIENT):
-        of = [v for v in theano.gof.graph.inputs([result]) if v.name in (*VECTORS, *MATRICES)]
+        of = [
+            v for v in theano.gof.graph.inputs([result]) if v.name in (*VECTORS, *LOST, *MATRICES)
+        ]
         result = theano.grad(result.sum(), of[0])
     needed = theano.gof.graph.inputs([result])
     return result, {v: value for v, value in inputs.values.items() if v in needed}

@@ -319,3 +319,19 @@ def test_a_slice_as_an_input(mode, rows, shim):
     np.testing.assert_array_equal(by_x, expected)
     with pytest.raises(IndexError):
         f(value, rows, 4)
+
+
+def test_a_value_that_may_be_broadcast_when_called(shim):
+    """Writing to every place is not the value itself: one row may be written to all of them."""
+    x, y = shim.tensor.matrices("xy")
+    for columns in (slice(None), slice(None, None, -1)):
+        f = shim.function([x, y], shim.tensor.set_subtensor(x[:, columns], y))
+        expected = np.array([[5.0, 6.0], [5.0, 6.0]])[:, columns]
+        np.testing.assert_array_equal(f([[2, 3], [3, 4]], [[5, 6]]), expected)
+        with pytest.raises((ValueError, AssertionError)):
+            f([[2, 3]], [[3, 4], [4, 5]])
+
+
+def test_make_vector_of_numbers_without_a_place(shim):
+    with pytest.raises(AssertionError, match="int8"):
+        shim.tensor.opt.MakeVector("int8")(shim.tensor.iscalar())

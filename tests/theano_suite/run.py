@@ -15,7 +15,9 @@ unpacked already; else pip downloads it, which takes a Python 3.7.  With ``--if-
 fails where that cannot be done.  ``expected/<area>.txt`` lists the tests that do not pass under the
 shim, each with its reason, and the run fails if one that is listed passes or one that is not listed
 does not.  A line may end in a condition, as ``if scipy<1.18``.  A test with a ``!`` before it takes
-longer than anyone would wait: it is not run, and counts as one that does not pass.
+longer than anyone would wait: it is not run, and counts as one that does not pass.  A test with a
+``~`` looks at the nodes of a compiled graph or at a helper of Theano's own.  It runs without these
+assertions, must pass, and is counted apart.
 ``passes_1_0_5/<area>.txt`` lists what passes under Theano 1.0.5 itself; ``--record-105`` writes it.
 
 With ``--audit`` every function is guarded, and the run fails only where the guard would have missed
@@ -46,6 +48,7 @@ from packaging.requirements import Requirement
 HERE = Path(__file__).resolve().parent
 EXPECTED = HERE / "expected"
 PASSES = HERE / "passes_1_0_5"
+HEAD = ["area", "in 1.0.5", "apart"]
 
 # What belongs to an area: directories or files.  Files of GPUs and of MPI belong to none.
 AREAS = {
@@ -169,7 +172,7 @@ def get_source(arguments):
 # Running
 
 
-def environment(arguments, source, results, deselected):
+def environment(arguments, source, results, area, deselected):
     """The environment of a run under the shim, or under Theano itself."""
     compiledir = arguments.work / ("compiledir_105" if arguments.record_105 else "compiledir")
     flags = f"base_compiledir={compiledir},gcc.cxxflags=-O1"
@@ -184,6 +187,7 @@ def environment(arguments, source, results, deselected):
         "THEANO_SUITE_SOURCE": str(source),
         "THEANO_SUITE_RESULTS": str(results),
         "THEANO_SUITE_DESELECTED": "\n".join(deselected),
+        "THEANO_SUITE_APART": "" if arguments.record_105 else "\n".join(marked("~", area)),
         "THEANO_SUITE_SHIM": "0" if arguments.record_105 else "1",
         "THEANO_SUITE_SECONDS": str(arguments.test_seconds),
         "THEANO_SUITE_AUDIT": str(audit_file(results)) if arguments.audit else "",
@@ -274,14 +278,14 @@ def run_part(part, source, arguments):
         audit_file(path).unlink(missing_ok=True)
     deselected = [*passed_before(path)]
     if not arguments.record_105:
-        deselected += left_out(area_of(part))
+        deselected += marked("!", area_of(part))
     command = [str(arguments.python), "-m", "pytest", "-p", "plugin", "-p", "no:nose"]
     command += ["-p", "no:cacheprovider", "-p", "no:doctest", "-q", "--tb=short"]
     command += ["-W", "ignore", "-c", os.devnull, "--rootdir", str(source)]
     command += [f"theano/{part}", *arguments.pytest]
 
     def environment_without(deselected):
-        return environment(arguments, source, path, deselected)
+        return environment(arguments, source, path, area_of(part), deselected)
 
     return run_to_the_end(part, command, path, arguments, source, deselected, environment_without)
 
@@ -370,12 +374,12 @@ def read_list(path):
     return patterns
 
 
-def left_out(area):
-    """The tests of an area that are not run."""
+def marked(mark, area):
+    """The tests of an area that are listed with a mark: ``!`` if not run, ``~`` if apart."""
     return [
-        pattern.removeprefix("!").strip()
+        pattern.removeprefix(mark).strip()
         for pattern in read_expected(area)
-        if pattern.startswith("!")
+        if pattern.startswith(mark)
     ]
 
 
@@ -386,8 +390,8 @@ def matches(test, pattern):
 
 def compare(area, results, passes, whole):
     """The complaints about the results of an area, of which a line each is shown."""
-    unrun = left_out(area)
-    expected = [pattern for pattern in read_expected(area) if not pattern.startswith("!")]
+    unrun = marked("!", area)
+    expected = [pattern for pattern in read_expected(area) if pattern[0] not in "!~"]
     complaints = []
     for test, result in results.items():
         listed = any(matches(test, pattern) for pattern in expected)
@@ -457,7 +461,7 @@ def show_table(head, rows):
 def passing_of_run(area, passes, results):
     """How many tests of an area passed, and of how many if others were not run yet."""
     run = passes & results.keys()
-    if passes - run <= {*left_out(area)}:
+    if passes - run <= {*marked("!", area)}:
         return passing(passes, results)
     good, share = passing(run, results)
     return f"{good} of {len(run)}" if run else "-", share
@@ -473,11 +477,12 @@ def show_kept(works):
     rows = []
     for area in AREAS:
         passes = read_passes(area)
-        shares = [passing_of_run(area, passes, found) for found in columns.values()]
-        rows.append([area, len(passes), *(figure for pair in shares for figure in pair)])
-    show_table(
-        ["area", "in 1.0.5", *(name for judge in columns for name in (judge, "share"))], rows
-    )
+        apart = passes & {*marked("~", area)}
+        shares = [passing_of_run(area, passes - apart, found) for found in columns.values()]
+        figures = (figure for pair in shares for figure in pair)
+        rows.append([area, len(passes), len(apart), *figures])
+    names = (name for judge in columns for name in (judge, "share"))
+    show_table([*HEAD, *names], rows)
 
 
 def main(argv=None):
@@ -519,11 +524,12 @@ def main(argv=None):
         passes = read_passes(area)
         complaints += compare(area, found, passes, whole)
         judged = passes if whole else passes & found.keys()
-        rows.append([area, len(judged), *passing(judged, found)])
+        apart = judged & {*marked("~", area)}
+        rows.append([area, len(judged), len(apart), *passing(judged - apart, found)])
     if complaints:
         print("\nNot as expected:", *sorted(complaints), sep="\n")
     print()
-    show_table(["area", "in 1.0.5", "here", "share"], rows)
+    show_table([*HEAD, "here", "share"], rows)
     return bool(complaints)
 
 

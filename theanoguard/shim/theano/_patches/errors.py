@@ -11,14 +11,18 @@ from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Constant, equal_computations
 from pytensor.graph.rewriting.basic import WalkingGraphRewriter
 from pytensor.raise_op import Assert
-from pytensor.tensor.basic import Alloc, switch
+from pytensor.tensor.basic import Alloc, MakeVector, switch
 from pytensor.tensor.math import and_, eq, ge, lt, maximum
 from pytensor.tensor.rewriting import subtensor as rewriting
 from pytensor.tensor.subtensor import Subtensor, get_canonical_form_slice
 
 from theanoguard._pytensor import lengths_of, registered
 
-from ..tensor.opt import local_assert_with_operands
+from ..tensor.opt import (
+    local_assert_with_operands,
+    local_erf_neg_minus_one2,
+    local_func_inv,
+)
 from . import Patch, Rewrite
 from .withheld import Withheld
 
@@ -113,6 +117,17 @@ def asserting(rewrite, conditions):
     return checked
 
 
+def proved(rewrite, conditions):
+    """Let a rewrite alone what it takes for granted and nobody knows: a length may be 1 as well."""
+
+    @wraps(rewrite)
+    def limited(fgraph, node):
+        new = rewrite(fgraph, node)
+        return None if new and conditions(fgraph, node) else new
+
+    return limited
+
+
 def by_slices_only(rewrite):
     """Let a rewrite alone what is read by vectors of indices, which may be out of bounds."""
 
@@ -129,7 +144,32 @@ def changed(name, change, *arguments):
     return [Patch(one, "fn", change(one.fn, *arguments)) for one in found]
 
 
+class NoPlaceError(TypeError, AssertionError):
+    """A number has no place in the dtype of a vector: PyTensor's error, and Theano's."""
+
+
+_make_vector = MakeVector.make_node
+
+
+@wraps(_make_vector)
+def make_vector(self, *inputs):
+    """Put numbers together in a vector."""
+    try:
+        return _make_vector(self, *inputs)
+    except TypeError as error:
+        raise NoPlaceError(str(error)) from None
+
+
 PATCHES = [
+    Patch(MakeVector, "make_node", make_vector),
+    *(
+        Rewrite(optdb[phase], "local_func_inv", local_func_inv, ("fast_run",))
+        for phase in ("canonicalize", "specialize")
+    ),
+    *(
+        Rewrite(optdb[phase], "local_erf_neg_minus_one2", local_erf_neg_minus_one2, ("fast_run",))
+        for phase in PHASES
+    ),
     Rewrite(
         optdb,
         "theano_assert_with_operands",
@@ -139,7 +179,7 @@ PATCHES = [
     ),
     Patch(rewriting, "_merge_scalar_into_slice_unsafe", merge_in_bounds),
     *changed("local_0_dot_x", asserting, of_dot),
-    *changed("local_useless_inc_subtensor", asserting, of_writing),
+    *changed("local_useless_inc_subtensor", proved, of_writing),
     *changed("local_elemwise_alloc", asserting, of_elemwise),
     *changed("local_read_of_write_same_indices", by_slices_only),
     *changed("local_subtensor_of_alloc", by_slices_only),

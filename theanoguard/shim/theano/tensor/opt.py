@@ -2,9 +2,15 @@
 
 import pytensor.tensor.rewriting.math as pt_rewrites
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.rewriting.basic import copy_stack_trace, node_rewriter
+from pytensor.graph.rewriting.basic import (
+    PatternNodeRewriter,
+    copy_stack_trace,
+    node_rewriter,
+)
 from pytensor.raise_op import Assert as PyTensorAssert
 from pytensor.tensor.basic import alloc, as_tensor_variable, cast, fill
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.math import add, erf, erfc, mul
 from pytensor.tensor.rewriting.basic import local_useless_alloc
 from pytensor.tensor.rewriting.shape import local_useless_expand_dims_in_reshape
 
@@ -72,6 +78,38 @@ def local_assert_with_operands(fgraph, node):
     checked = AssertWithOperands(node.op.msg)(*node.inputs)
     copy_stack_trace(node.outputs[0], checked)
     return [checked]
+
+
+# Functions, by class, of which one undoes the other: for Theano whatever the number is.
+INVERSES = [
+    {"Deg2Rad", "Rad2Deg"},
+    {"Cosh", "ArcCosh"},
+    {"Tanh", "ArcTanh"},
+    {"Sinh", "ArcSinh"},
+    {"Conj"},
+]
+
+
+@node_rewriter([Elemwise])
+def local_func_inv(fgraph, node):
+    """Replace a function of its inverse by the argument, as in ``arctanh(tanh(x))``."""
+    inner = node.inputs[0].owner
+    if inner is None or not isinstance(inner.op, Elemwise):
+        return None
+    functions = {type(op.scalar_op).__name__ for op in (node.op, inner.op)}
+    same_type = node.outputs[0].type.is_super(inner.inputs[0].type)
+    return inner.inputs if functions in INVERSES and same_type else None
+
+
+# A negation is a product with -1 where this is reached.
+local_erf_neg_minus_one2 = PatternNodeRewriter(
+    (add, -1, (erfc, (mul, -1, "x"))),
+    (erf, "x"),
+    allow_multiple_clients=True,
+    name="local_erf_neg_minus_one2",
+    tracks=[erfc],
+    get_nodes=pt_rewrites.get_clients_at_depth1,
+)
 
 
 def encompasses_broadcastable(b1, b2):
