@@ -8,6 +8,7 @@ machine can resolve.
 
     OMP_NUM_THREADS=1 python benchmarks/overhead.py [--backend numba] [--json overhead.json]
     OMP_NUM_THREADS=1 python benchmarks/overhead.py --target x86-64-v3
+    OMP_NUM_THREADS=1 python benchmarks/overhead.py --in-place --only "Adam, 1000x1000"
 
 With --target, PyTensor's code, Numba's and the guard's kernel are compiled for a lower processor
 than this one, such as one without AVX-512.
@@ -41,12 +42,12 @@ import theanoguard
 LINKERS = {"c": "cvm", "numba": "numba", "jax": "jax", "pytorch": "pytorch"}
 
 
-def modes(backend):
+def modes(backend, restore=True):
     """Return what is compared, by name: functions that make a mode."""
     linker = LINKERS[backend]
 
     def guard(*kinds):
-        return theanoguard.GuardMode(*kinds, optimizer="fast_run", backend=backend)
+        return theanoguard.GuardMode(*kinds, optimizer="fast_run", backend=backend, restore=restore)
 
     return {
         "plain": lambda: Mode(linker, "fast_run"),
@@ -144,6 +145,7 @@ def main():
     parser.add_argument("--dtype", action="append", choices=["float32", "float64"])
     parser.add_argument("--backend", choices=list(LINKERS), default="c")
     parser.add_argument("--target", choices=[*targets.NEEDS])
+    parser.add_argument("--in-place", action="store_true", help="guard with restore=False")
     parser.add_argument("--json")
     args = parser.parse_args()
     if args.target:
@@ -153,7 +155,7 @@ def main():
     keep_memory()
     if args.backend == "jax":
         os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
-    makers = modes(args.backend)
+    makers = modes(args.backend, restore=not args.in_place)
     names = list(makers)[1:]
     print(f"{targets.described()}, PyTensor {pytensor.__version__}")
     print(f"{'workload':<24}{'dtype':<9}{'ms/call':>10}" + "".join(f"{n:>15}" for n in names))

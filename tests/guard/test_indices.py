@@ -120,6 +120,21 @@ BEYOND = {
 }
 
 
+UNKEPT = {
+    "power of 0": lambda x, k: x[k] ** 0,
+    "shape": lambda x, k: pt.zeros_like(pt.stack([x, x])[:, k]),
+    "lower bits": lambda x, k: x[k * 2**32],
+}
+
+
+@pytest.mark.usefixtures("c_backend", "needs_cxx")
+@pytest.mark.parametrize("name", UNKEPT)
+def test_the_documented_indices_that_nobody_checks(name):
+    x, k = pt.dvector("x"), pt.lscalar("k")
+    fn = pytensor.function([x, k], UNKEPT[name](x, k), mode=GuardMode())
+    np.testing.assert_array_equal(fn(X, 5), fn(X, 0))
+
+
 @pytest.mark.not_on(jax="JAX clips indices", pytorch="PyTorch takes long to compile these")
 @pytest.mark.parametrize("name", BEYOND)
 def test_no_rewrite_loses_the_end_of_a_slice(name):
