@@ -17,6 +17,7 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -183,13 +184,26 @@ def in_python(file: str, text: str) -> Iterator[Mutant]:
             yield Mutant(file, start, end, text[start:end], written, old.lineno)
 
 
+def compiled_lines(code: str) -> set[int]:
+    """Return the numbers of the lines that are for this processor and this release of Python."""
+    marked = "\n".join(
+        line if re.match(r"\s*#\s*(if|el|endif)", line) else f"line_{n}"
+        for n, line in enumerate(code.splitlines(), 1)
+    )
+    command = [pytensor.config.cxx or "g++", "-E", "-P", "-march=native", "-x", "c++", "-"]
+    command.append(f"-DPY_VERSION_HEX={sys.hexversion}")
+    result = subprocess.run(command, input=marked, capture_output=True, text=True, check=True)
+    return {int(n) for n in re.findall(r"line_(\d+)", result.stdout)}
+
+
 def in_c(file: str, text: str) -> Iterator[Mutant]:
-    """Yield the faults of a C file, outside of comments."""
+    """Yield the faults of a C file, outside of comments and of what is not compiled here."""
     code = re.sub(r"/\*.*?\*/|//[^\n]*", lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.S)
+    compiled = compiled_lines(code)
     for pattern, new in IN_C.items():
         for found in re.finditer(pattern, code):
             line = text.count("\n", 0, found.start()) + 1
-            if text.splitlines()[line - 1].lstrip().startswith("#"):
+            if line not in compiled or text.splitlines()[line - 1].lstrip().startswith("#"):
                 continue
             if new != "if (!":
                 yield Mutant(file, found.start(), found.end(), found[0], new, line)

@@ -28,8 +28,13 @@ def test_each_fault_is_another_program():
     assert not any("Not 2" in text or text.startswith('"1"') for text in told)
 
 
+def test_faults_of_c_code_for_other_processors():
+    text = "#if defined(__unheard_of__)\nint a = 1 < 2;\n#else\nint a = 3 < 4;\n#endif\n"
+    assert {m.line for m in in_c("f.c", text)} == {4}
+
+
 def test_faults_of_c_code():
-    text = "/* a < b */\nif (a < b && c(d)) return a + 1; // x == y\n#if A == B\n"
+    text = "/* a < b */\nif (a < b && c(d)) return a + 1; // x == y\n#if A == B\n#endif\n"
     found = {m.applied(text).splitlines()[1] for m in in_c("f.c", text)}
     assert found == {
         "if (a <= b && c(d)) return a + 1; // x == y",
