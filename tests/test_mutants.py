@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from mutants import ROOT, in_c, in_python, near
+from mutants import ROOT, in_c, in_python, near, uncached
 
 TEXT = '''
 def f(x: int = 1) -> "1":
@@ -42,6 +42,13 @@ def test_faults_of_c_code():
         "if (!(a < b && c(d))) return a + 1; // x == y",
         "if (a < b && c(d)) return a + 2; // x == y",
     }
+
+
+def test_compiled_code_without_the_fault_is_not_taken():
+    for file in (ROOT / "theanoguard").glob("*/*.py"):
+        text = file.read_text(encoding="utf-8")
+        changed = [line for line in uncached(text).splitlines() if line not in text.splitlines()]
+        assert changed == text.count("def c_code_cache_version(") * ["        return ()"], file
 
 
 @pytest.mark.parametrize("part", ["guard/c/undo.c", "operations/moving.py", "testvalue.py"])

@@ -466,6 +466,15 @@ def test_nested_scan():
 # Copies of graphs, compilation
 
 
+def test_only_results_are_given_values():
+    c, scale = pt.constant([1.0, 2.0]), pytensor.shared(3.0)
+    with values_on("raise"):
+        x = with_value(pt.dvector("x"), 2)
+        y = (x + c) * scale
+    np.testing.assert_array_equal(get_test_value(y), (x.tag.test_value + [1, 2]) * 3)
+    assert not hasattr(c.tag, "test_value") and not hasattr(scale.tag, "test_value")
+
+
 def test_clones_do_not_inherit_values_that_are_not_theirs():
     with values_on("raise"):
         x, y = with_value(pt.dvector("x"), 3), with_value(pt.dvector("y"), 5)

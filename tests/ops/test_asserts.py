@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from pytensor.compile.mode import get_mode
+from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.graph.replace import vectorize_graph
 
@@ -126,6 +126,25 @@ def test_condition_must_be_scalar():
     x = pt.dvector("x")
     with pytest.raises(TypeError, match=r"condition 1 .* not a scalar"):
         Assert()(x, x.size > 1, x > 0)
+
+
+@pytest.mark.parametrize("mode", ["CVM", "FAST_COMPILE", Mode("cvm", None)])
+def test_without_conditions(mode):
+    x = pt.dvector("x")
+    f = pytensor.function([x], Assert("never said")(x) * 2, mode=mode)
+    np.testing.assert_array_equal(f([1, 2]), [2, 4])
+
+
+def test_a_long_expression_is_named_by_its_beginning():
+    first_measurement, second_measurement = x, y = pt.dscalars("xy")
+    condition = pt.exp(first_measurement + second_measurement) * 2 < 1
+    f = pytensor.function([x, y], Assert()(x, condition), mode=CVM)
+    [side] = [line for line in failure(f, 1.0, 1.0).splitlines() if "left side" in line]
+    label = side.partition(": ")[2].rpartition(" = ")[0]
+    assert label == "exp(first_measurement + second_measur..."
+    z = pt.dscalar("z")
+    f = pytensor.function([z], Assert()(z, pt.exp(z) * 2 < 1), mode=CVM)
+    assert "left side: exp(z) * 2 = " in failure(f, 1.0)
 
 
 def test_default_message_and_values_that_are_no_variables():
