@@ -71,7 +71,8 @@ def test_the_report_names_the_operation_and_the_row():
     assert str(error).splitlines()[0].count("[1]")
     assert error.explanation.cause.op == "log_length"
     g = pytensor.function([x], log_odds(x), mode=GuardMode())
-    assert "log_odds(2.0)" in str(event_of(g, [0.5, 2.0]))
+    text = " ".join(str(event_of(g, [0.5, 2.0])).split())
+    assert "log_odds(2.0) does not exist: x[1] must lie inside 0 to 1." in text
 
 
 def test_the_linter_knows_the_domain_and_the_bounds():

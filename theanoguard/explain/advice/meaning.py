@@ -1,11 +1,13 @@
 """Tell the kinds of faults apart, in a sentence: lost by the arithmetic, or no value at all."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.op import Op
+from pytensor.scalar.basic import ScalarOp
 
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place
@@ -23,60 +25,41 @@ from theanoguard.explain.facts.naming import (
 )
 from theanoguard.explain.facts.restated import operands_of
 from theanoguard.explain.records import Meaning
+from theanoguard.operations import facts_of, scalar_facts
 
 MAX_NAME = 40
 """Length of the longest name in the sentence."""
 
 
-@dataclass(frozen=True)
-class Domain:
-    """Where an operation has no value, and what it needs.
-
-    Parameters
-    ----------
-    operand : int
-        The operand that is outside of the domain.
-    outside : callable
-        Whether the values of the operands are outside.
-    needs : str
-        What must hold, with ``{x}`` for that operand.
-    """
-
-    operand: int
-    outside: Callable[..., bool]
-    needs: str
-
-    @property
-    def kept(self) -> str:
-        """What keeps the operand inside, as :meth:`Origins.of` takes it."""
-        return "positive" if "positive" in self.needs or "negative" in self.needs else "check"
-
-
-_POSITIVE = Domain(0, lambda x: x <= 0, "{x} must be positive")
-_NOT_ZERO = Domain(1, lambda x, y: y == 0, "{x} must not be 0")
-_INSIDE = Domain(0, lambda x: abs(x) >= 1, "{x} must lie between -1 and 1, and not on them")
-
-DOMAINS: dict[str, tuple[Domain, ...]] = {
-    **dict.fromkeys(("log", "log2", "log10", "gammaln", "gamma", "psi", "tri_gamma"), (_POSITIVE,)),
-    "sqrt": (Domain(0, lambda x: x < 0, "{x} must not be negative"),),
-    "log1p": (Domain(0, lambda x: x <= -1, "{x} must be above -1"),),
-    **dict.fromkeys(("true_div", "int_div", "mod"), (_NOT_ZERO,)),
-    "reciprocal": (Domain(0, lambda x: x == 0, "{x} must not be 0"),),
+MORE: dict[str, tuple[tuple[Callable[..., bool], str], ...]] = {
+    **dict.fromkeys(("gammaln", "gamma", "psi", "tri_gamma"), ((lambda x: x <= 0, "be positive"),)),
+    "erfinv": ((lambda x: abs(x) >= 1, "lie inside -1 to 1"),),
     "pow": (
-        Domain(0, lambda x, p: x == 0 and p < 0, "{x} must not be 0"),
-        Domain(
-            0,
+        (lambda x, p: x == 0 and p < 0, "not be 0"),
+        (
             lambda x, p: x < 0 and p != np.floor(p),
-            "{x} must not be negative, since the exponent is no whole number",
+            "not be negative, since the exponent is no whole number",
         ),
     ),
-    **dict.fromkeys(
-        ("arccos", "arcsin"), (Domain(0, lambda x: abs(x) > 1, "{x} must lie between -1 and 1"),)
-    ),
-    **dict.fromkeys(("arctanh", "erfinv"), (_INSIDE,)),
-    "arccosh": (Domain(0, lambda x: x < 1, "{x} must be 1 or above"),),
 }
-"""By the user's operation."""
+"""Where an operation may have no value, beside the domain that ``theanoguard.operations`` states.
+
+By the user's operation: whether its first operand is outside, and what that must do.
+"""
+
+
+def _outside(op: Op, values: list[Any]) -> tuple[int, str] | None:
+    """Return which operand is outside of the domain of an operation, and what it must do."""
+    if any(np.iscomplexobj(v) or np.isnan(v) for v in values):
+        return None
+    scalar_op = getattr(op, "scalar_op", op)
+    facts = scalar_facts(scalar_op) if isinstance(scalar_op, ScalarOp) else facts_of(op)
+    if (known := facts.domain) is not None and known.operand < len(values):
+        value = values[known.operand]
+        if not known.holds(value, value, zero=value == 0):
+            return known.operand, known.words
+    more = MORE.get(op_name(op), ())
+    return next(((0, must) for is_outside, must in more if is_outside(*values)), None)
 
 
 def meaning_of(
@@ -213,21 +196,22 @@ def _without_value(judge: Judge, place: Place, origins: Origins) -> Meaning:
     if not all(region.is_element for region in regions):
         return Meaning("none")
     values = [o.value for o in stated]
-    for domain in DOMAINS.get(name, ()):
-        if len(values) > domain.operand and domain.outside(*values):
-            operand = stated[domain.operand]
-            what = element_text(operand.name, operand.index)
-            is_named = not operand.constant or operand.name.isidentifier()
-            what = what if len(what) <= MAX_NAME and is_named else "the operand"
-            applied = apply_text(place.variable.owner.op, number_texts(values))
-            text = f"{applied} does not exist: {domain.needs.format(x=what)}."
-            outside = culprit.operand_place(place, regions[domain.operand])
-            origin = origins.of(outside, domain.kept)
-            if name == "true_div" and not np.any(values) and origins.leaf is not None:
-                limit = _limit_text(judge, place, origins.leaf)
-                origin = replace(origin, kept=limit, general=False) if limit else origin
-            return Meaning("none", text, origin.text, origin.kept, origin.general)
-    return Meaning("none")
+    outside = _outside(place.variable.owner.op, values)
+    if outside is None:
+        return Meaning("none")
+    position, must = outside
+    operand = stated[position]
+    what = element_text(operand.name, operand.index)
+    is_named = not operand.constant or operand.name.isidentifier()
+    what = what if len(what) <= MAX_NAME and is_named else "the operand"
+    applied = apply_text(place.variable.owner.op, number_texts(values))
+    text = f"{applied} does not exist: {what} must {must}."
+    kept = "positive" if "positive" in must or "negative" in must else "check"
+    origin = origins.of(culprit.operand_place(place, regions[position]), kept)
+    if name == "true_div" and not np.any(values) and origins.leaf is not None:
+        limit = _limit_text(judge, place, origins.leaf)
+        origin = replace(origin, kept=limit, general=False) if limit else origin
+    return Meaning("none", text, origin.text, origin.kept, origin.general)
 
 
 def _limit_text(judge: Judge, place: Place, leaf: Part) -> str:
