@@ -299,7 +299,7 @@ def same(names, arguments):
     settings = "sampler", "backend", "chains", "tune", "draws"
     keys = [
         (name, seed, *(getattr(arguments, key) for key in settings))
-        for seed in range(arguments.seeds)
+        for seed in range(arguments.first, arguments.first + arguments.seeds)
         for name in names
     ]
     for key in keys:
@@ -335,6 +335,7 @@ def main():
     parser.add_argument("--cost", action="store_true")
     parser.add_argument("--same", metavar="FILE")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0, help="the first seed of --same")
     parser.add_argument("--chains", type=int, default=2)
     parser.add_argument("--tune", type=int, default=100)
     parser.add_argument("--draws", type=int, default=100)

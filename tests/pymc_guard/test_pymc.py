@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -342,6 +343,11 @@ def test_data_outside_of_the_support(build, told):
     assert "constant" not in str(found)
     # The gradients that follow from it are not told one by one.
     assert [(bad.term, bad.by) for bad in found.bad] == [("y", None)]
+
+
+def pm_of(name, *args, **kwargs):
+    """A variable of PyMC's distribution of this name."""
+    return getattr(pm, name)(*args, **kwargs)
 
 
 def categorical_of_a_quotient():
@@ -1064,6 +1070,51 @@ def test_zeros_of_positive_data_call_for_a_likelihood_that_allows_them():
         pm.LogNormal("wait", pm.Normal("mu"), 1.0, observed=[0.0, 1.2, 3.4])
     [bad] = theanoguard.pymc.explain(model).bad
     assert "use a likelihood that allows zeros: pm.HurdleLogNormal." in bad.data
+
+
+@needs_pymc
+@pytest.mark.parametrize(
+    ("build", "data", "told"),
+    [
+        (partial(pm_of, "Beta", alpha=2, beta=2), [0.0, 0.4, 1.0], "(y * (n - 1) + 0.5) / n of n"),
+        (partial(pm_of, "Kumaraswamy", a=2, b=2), [0.0, 0.4], "move all values inside"),
+        (partial(pm_of, "Wald", mu=1, lam=1), [0.0, 0.4], "half of the resolution"),
+        (partial(pm_of, "InverseGamma", alpha=1, beta=1), [0.0, 0.4], "half of the resolution"),
+        (partial(pm_of, "Beta", alpha=2, beta=2), [0.0, 1.5], ""),
+    ],
+)
+def test_data_at_an_edge_of_the_support_have_advice(build, data, told):
+    with pm.Model() as model:
+        build("y", observed=data)
+    [bad] = theanoguard.pymc.explain(model).bad
+    assert told in bad.data
+    assert ("If " in bad.data) == bool(told)
+
+
+@needs_pymc
+def test_a_variable_of_any_sign_to_a_fractional_power_gets_a_prior_of_positive_numbers():
+    with pm.Model() as model:
+        middle, slope = pm.Normal("middle", initval=-1.2), pm.HalfNormal("slope", initval=1.5)
+        pm.Normal("y", 1 / (middle**slope + 1), 1.0, observed=[0.1, 0.4])
+    told = " ".join(str(theanoguard.pymc.explain(model)).split())
+    assert "Give middle a prior of positive numbers, such as pm.LogNormal or pm.Gamma" in told
+    assert "An odd root exists" not in told
+
+
+@needs_pymc
+@pytest.mark.parametrize(
+    ("mean", "told"),
+    [
+        (-9.0, "20 of 20 draws from the prior are bad as well: an initval alone does not mend"),
+        (9.0, "0 of 20 draws from the prior are bad: the model is sound elsewhere"),
+    ],
+)
+def test_a_start_that_fails_tells_how_often_the_prior_does(mean, told):
+    with pm.Model():
+        pm.Normal("y", pt.log(pm.Normal("a", mean, initval=-2.5)), 1.0, observed=[0.1, 0.4])
+        with theanoguard.pymc.guarding(), pytest.raises(SamplingError) as caught:
+            pm.sample(tune=5, draws=5, chains=1, cores=1, progressbar=False, nuts_sampler="pymc")
+    assert told in " ".join(str(caught.value).split())
 
 
 @needs_pymc

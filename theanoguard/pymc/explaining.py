@@ -245,19 +245,29 @@ def _told(text: str) -> Told:
     return {"data": text} if text else {}
 
 
-ALLOWING_ZEROS = {"Gamma": "pm.HurdleGamma", "LogNormal": "pm.HurdleLogNormal"}
-"""By the name of a distribution of positive numbers, the one that has a share of zeros."""
+_HURDLE = (
+    "If a 0 is a true value, use a likelihood that allows zeros: {}.  If it is a rounded number, "
+    "give it half of the resolution."
+)
+_INSIDE = (
+    "If the 0 and the 1 are rounded numbers, move all values inside: (y * (n - 1) + 0.5) / n of n "
+    "values.  If they are true values, model them apart, with pm.Bernoulli."
+)
+_ROUNDED = "If a 0 is a rounded number, give it half of the resolution, or use pm.Censored."
+
+AT_EDGES = {
+    "Gamma": ((0,), _HURDLE.format("pm.HurdleGamma")),
+    "LogNormal": ((0,), _HURDLE.format("pm.HurdleLogNormal")),
+    **dict.fromkeys(("InverseGamma", "Wald", "ChiSquared"), ((0,), _ROUNDED)),
+    **dict.fromkeys(("Beta", "Kumaraswamy"), ((0, 1), _INSIDE)),
+}
+"""By the name of a distribution, the edges of its support, and what to do with data there."""
 
 
-def _of_zeros(variable: Any, data: Any, inside: Any) -> str:
-    """Return which likelihood allows the zeros that a distribution of positive numbers does not."""
-    hurdle = ALLOWING_ZEROS.get(distribution_of(variable))
-    if hurdle is None or np.any(data[~inside] != 0):
-        return ""
-    return (
-        f"\nIf a 0 is a true value, use a likelihood that allows zeros: {hurdle}.  If it is a "
-        "rounded number, give it half of the resolution."
-    )
+def _of_edges(variable: Any, data: Any, inside: Any) -> str:
+    """Return what to do if all data outside of a support lie at its edges."""
+    edges, advice = AT_EDGES.get(distribution_of(variable), ((), ""))
+    return f"\n{advice}" if edges and np.isin(data[~inside], edges).all() else ""
 
 
 class _Explaining:
@@ -617,7 +627,7 @@ class _Explaining:
             f"observed {self._shown(name, data, index)} lies outside of the support: "
             f"{support.text.format(y=name)}{shown}.\n"
             f"{n_bad} of {np.size(inside)} observed values {'does' if n_bad == 1 else 'do'}."
-            + _of_zeros(variable, data, inside)
+            + _of_edges(variable, data, inside)
         )
 
     def _observed(self, name: str, value: Any, index: Index) -> str | None:

@@ -250,6 +250,13 @@ what concerns a function that the user calls, who can choose its inputs."""
 INPUT = re.compile(r"(\S+?)(?:\[[^]]*\])? is .* \(input\)\. (?:Check|Correct|If)")
 """The advice on an input of a function; the inputs of a log-density are the sampler's."""
 
+PRIORS = {
+    "cholesky-not-positive-definite": (
+        "A covariance that is built from pm.LKJCholeskyCov is positive definite at every point."
+    )
+}
+"""By the key of a hint, the prior that no point makes bad; where no line is to be changed."""
+
 POSITIVE_ARGUMENT = ("log", "sqrt", "pow", "log1p", "gammaln", "true_div")
 
 
@@ -265,12 +272,32 @@ def without_clamp(explanation: Any, model: Any = None) -> Any:
     if explanation is None:
         return None
     cause, deeper = (
-        replace(one, hint=_statistical(one, model))
-        if one is not None and one.hint is not None and _is_for_a_call(one.hint, model)
+        replace(one, hint=_of_model(one, model))
+        if one is not None and one.hint is not None
         else one
         for one in (explanation.cause, explanation.deeper)
     )
     return replace(explanation, cause=cause, deeper=deeper)
+
+
+def _of_model(cause: Any, model: Any) -> Any:
+    """Return the hint on a cause in a log-density."""
+    if _is_for_a_call(cause.hint, model) or _is_free_argument(cause, model):
+        return _statistical(cause, model)
+    prior = PRIORS.get(cause.hint.key, "") if not cause.hint.change else ""
+    return replace(cause.hint, text=f"{cause.hint.text} {prior}".rstrip())
+
+
+def _unbounded(model: Any) -> list[str]:
+    """Return the names of the free variables that a sampler may give any value."""
+    free = model.free_RVs if model is not None else ()
+    return [rv.name for rv in free if model.rvs_to_transforms[rv] is None]
+
+
+def _is_free_argument(cause: Any, model: Any) -> bool:
+    """Return whether a NaN is of a free variable itself, of which a prior may be positive."""
+    is_known = cause.kind == "nan" and cause.op in POSITIVE_ARGUMENT and cause.operands
+    return bool(is_known) and cause.operands[0].name in _unbounded(model)
 
 
 def _is_for_a_call(hint: Any, model: Any) -> bool:
@@ -284,11 +311,7 @@ def _is_for_a_call(hint: Any, model: Any) -> bool:
 def _statistical(cause: Any, model: Any) -> Any:
     fact = cause.hint.text.partition(". ")[0].rstrip(".").removesuffix(" (input)")
     told = " ".join([cause.expression, *(o.name for o in cause.operands), *cause.hint.change[:1]])
-    free = [
-        rv.name
-        for rv in (model.free_RVs if model is not None else ())
-        if model.rvs_to_transforms[rv] is None and re.search(rf"\b{re.escape(rv.name)}\b", told)
-    ]
+    free = [name for name in _unbounded(model) if re.search(rf"\b{re.escape(name)}\b", told)]
     kind = "positive numbers" if cause.op in POSITIVE_ARGUMENT else "numbers in the domain"
     link = ", such as pm.math.exp" if cause.op in POSITIVE_ARGUMENT else ""
     if len(free) == 1 and cause.op in POSITIVE_ARGUMENT:
