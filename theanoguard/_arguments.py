@@ -93,14 +93,14 @@ def filtered(function: str, argument: str, variable: Any, value: Any, **how: Any
 
     Raises
     ------
-    TypeError
+    TypeError, ValueError
         If the variable cannot hold it.  The error names function, argument and variable.
     """
     try:
         return variable.type.filter(value, **how)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         problem = f"{variable} cannot be {_shown(value)}: {error}"
-        raise TypeError(f"{function}({argument}=...): {problem}") from None
+        raise type(error)(f"{function}({argument}=...): {problem}") from None
 
 
 def check_optimizer(function: str, optimizer: Any, known: Iterable[str | None]) -> None:

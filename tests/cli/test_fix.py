@@ -53,8 +53,29 @@ REFUSED = {
     "not in the file": ("y = 1\n", OLD, NEW),
     "2 lines of the file read": (f"\n{OLD}\nif z:\n    {OLD}\n", OLD, NEW),
     "several statements": (f"{OLD}; z = 1\n", f"{OLD}; z = 1", f"{NEW}; z = 1"),
-    "has several lines": (f"f(\n    {OLD}\n)\n", OLD, f"import theanoguard\n{NEW}"),
+    "has several lines": (f"f(\n    {OLD}\n)\n", OLD, f"q = p\n{NEW}"),
 }
+
+
+@pytest.mark.parametrize(
+    ("top", "imported"),
+    [
+        ('"""A model."""\nfrom numpy import (\n    ones,\n)\n', "{top}{new}"),
+        ("from __future__ import annotations\n", "{top}{new}"),
+        ("import theanoguard.stable\n", "{top}"),
+        ("", "{new}{top}"),
+    ],
+)
+def test_import_of_a_formula_goes_to_the_top(tmp_path, top, imported):
+    body = f"class Model:\n    def loss(self, p):\n        {OLD}  # of all\n        return y\n"
+    (tmp_path / "model.py").write_text(top + body)
+    new = "import theanoguard.stable"
+    line = len(top.splitlines()) + 3
+    change = Change(tmp_path / "model.py", line, OLD, f"{new}\n{NEW}", "log")
+    [edit], refused = edits_of([change])
+    assert not refused and edit.count == 1
+    expected = imported.format(top=top, new=f"{new}\n") + body.replace(OLD, NEW)
+    assert "".join(edit.new_lines) == expected
 
 
 @pytest.mark.parametrize("why", REFUSED)

@@ -516,3 +516,21 @@ def test_tolerances_by_type():
     assert not difference(one, other, Tolerance(ulp=1e10)).parted
     assert not difference(one.astype("float32"), other.astype("float32")).parted
     assert isinstance(difference(one, other), Difference)
+
+
+def test_error_of_the_reference_names_its_line():
+    a, b = pt.dmatrix("a"), pt.dvector("b")
+    line = inspect.currentframe().f_lineno + 1
+    y = a @ b
+    given = {a: np.ones((2, 2)), b: np.ones(3)}
+    with pytest.raises(ValueError, match="core dimension") as caught:
+        compare(y, given)
+    [note] = caught.value.__notes__
+    assert f"{__file__}:{line} raises this for the inputs" in note
+    assert compare(y, given, "fast_compile", reference="as written").agree
+
+
+def test_value_that_is_no_number():
+    b = pt.dvector("b")
+    with pytest.raises(ValueError, match=r"compare\(inputs=...\): b cannot be 'q'"):
+        compare(pt.log(b), {b: "q"})

@@ -165,10 +165,32 @@ def compare(
         values = [None if isinstance(v, Raised) else v for v in judge.outcomes.values()]
     else:
         judge, tolerance = None, Tolerance(rtol, ulp, atol)
-        values = [evaluated.value(v) for v in problem.fgraph.outputs]
+        values = _values(evaluated, problem)
     comparing = _Comparing(problem, evaluated, values, tolerance, judge)
     results = {name: comparing.run(name, mode) for name, mode in chosen.items()}
     return Comparison(results, problem.names, values, tuple(problem.notes))
+
+
+def _values(evaluated: Reference, problem: Problem) -> list[Any]:
+    """Return the outputs of the reference.
+
+    Raises
+    ------
+    Exception
+        What an operation raises for these inputs, with a note that names its line.
+    """
+    try:
+        return [evaluated.value(v) for v in problem.fgraph.outputs]
+    except Exception as error:
+        replay, node = evaluated.interrupted()
+        if node is not None:
+            line = user_line(lookup(replay.fgraph, node.outputs[0]))
+            at = "" if line is None else f" of {line.file}:{line.line}"
+            error.add_note(
+                f"compare(): {op_name(node.op)}{at} raises this for the inputs, before any mode is "
+                'compared. reference="as written" compares errors as well.'
+            )
+        raise
 
 
 def _chosen(

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -107,15 +107,36 @@ class Edit:
         line = lines[number]
         before, _, after = line.partition(change.old)
         end = line[len(line.rstrip("\r\n")) :] or "\n"
-        new = before + f"{end}{before}".join(change.new.splitlines()) + after
+        imports, code = _imports_of(change.new)
+        new = before + f"{end}{before}".join(code) + after
         if number in self.changed:
             other = "another change is on the same line; run the command again after that"
             return "" if self.changed[number] == new else other
+        earlier = dict(self.changed)
         self.changed[number] = new
+        self._import(imports, number, end)
         if _is_python("".join(self.new_lines)):
             return ""
-        del self.changed[number]
+        self.changed = earlier
         return "the statement has several lines, and the new one would not be Python"
+
+    def _import(self, imports: Sequence[str], number: int, end: str) -> None:
+        """Add imports behind the last one of the file that comes before a line."""
+        missing = [new for new in imports if new not in map(_code, self.new_lines)]
+        body = ast.parse("".join(self.lines)).body
+        known = [n.end_lineno or 0 for n in body if isinstance(n, ast.Import | ast.ImportFrom)]
+        at = max((n for n in known if n <= number), default=0) - 1
+        if missing:
+            added = "".join(f"{new}{end}" for new in missing)
+            if at >= 0:
+                self.changed[at] = self.changed.get(at, self.lines[at]) + added
+            else:
+                self.changed[0] = added + self.changed.get(0, self.lines[0])
+
+    @property
+    def count(self) -> int:
+        """How many lines are changed, without those that only get an import beside them."""
+        return sum(self.lines[i] not in new for i, new in self.changed.items())
 
     def diff(self) -> str:
         """Return the change as a unified diff."""
@@ -137,6 +158,13 @@ class Edit:
         mode = self.path.stat().st_mode
         write_atomically(self.path, "".join(self.new_lines).encode(self.encoding))
         os.chmod(self.path, mode)
+
+
+def _imports_of(code: str) -> tuple[list[str], list[str]]:
+    """Return the imports that come before the lines of a change, and these lines."""
+    lines = code.splitlines()
+    count = next((i for i, line in enumerate(lines) if not line.startswith("import ")), len(lines))
+    return lines[:count], lines[count:]
 
 
 def _code(line: str) -> str:
@@ -310,7 +338,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.diff:
         for line in refused:
             print(line, file=sys.stderr)
-    count = sum(len(edit.changed) for edit in edits)
+    count = sum(edit.count for edit in edits)
     lines = f"{count} line{'' if count == 1 else 's'}"
     if arguments.write:
         for edit in edits:
