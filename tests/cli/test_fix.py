@@ -63,7 +63,6 @@ REFUSED = {
         ('"""A model."""\nfrom numpy import (\n    ones,\n)\n', "{top}{new}"),
         ("from __future__ import annotations\n", "{top}{new}"),
         ("import theanoguard.stable\n", "{top}"),
-        ("", "{new}{top}"),
     ],
 )
 def test_import_of_a_formula_goes_to_the_top(tmp_path, top, imported):

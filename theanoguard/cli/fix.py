@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import tokenize
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -108,30 +108,29 @@ class Edit:
         before, _, after = line.partition(change.old)
         end = line[len(line.rstrip("\r\n")) :] or "\n"
         imports, code = _imports_of(change.new)
+        at = self._last_import(number)
+        if at is None:  # (they stay with the line)
+            imports, code = [], [*imports, *code]
         new = before + f"{end}{before}".join(code) + after
         if number in self.changed:
             other = "another change is on the same line; run the command again after that"
             return "" if self.changed[number] == new else other
         earlier = dict(self.changed)
         self.changed[number] = new
-        self._import(imports, number, end)
+        missing = [line for line in imports if line not in map(_code, self.new_lines)]
+        if missing and at is not None:
+            added = "".join(f"{line}{end}" for line in missing)
+            self.changed[at] = self.changed.get(at, self.lines[at]) + added
         if _is_python("".join(self.new_lines)):
             return ""
         self.changed = earlier
         return "the statement has several lines, and the new one would not be Python"
 
-    def _import(self, imports: Sequence[str], number: int, end: str) -> None:
-        """Add imports behind the last one of the file that comes before a line."""
-        missing = [new for new in imports if new not in map(_code, self.new_lines)]
+    def _last_import(self, number: int) -> int | None:
+        """Return the last line of the last import of the file before a line."""
         body = ast.parse("".join(self.lines)).body
         known = [n.end_lineno or 0 for n in body if isinstance(n, ast.Import | ast.ImportFrom)]
-        at = max((n for n in known if n <= number), default=0) - 1
-        if missing:
-            added = "".join(f"{new}{end}" for new in missing)
-            if at >= 0:
-                self.changed[at] = self.changed.get(at, self.lines[at]) + added
-            else:
-                self.changed[0] = added + self.changed.get(0, self.lines[0])
+        return max((n - 1 for n in known if n <= number), default=None)
 
     @property
     def count(self) -> int:
