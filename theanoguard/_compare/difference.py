@@ -135,7 +135,7 @@ def difference(expected: Any, found: Any, tolerance: Tolerance = Tolerance()) ->
     >>> difference(np.float32(1), np.nextafter(np.float32(1), np.float32(2))).max_ulp
     1.0
     """
-    expected, found = map(_dense, (expected, found))
+    expected, found = map(as_dense, (expected, found))
     shapes = expected.shape, found.shape
     kind = _common(expected.dtype, found.dtype)
     if shapes[0] != shapes[1]:
@@ -161,7 +161,7 @@ def difference(expected: Any, found: Any, tolerance: Tolerance = Tolerance()) ->
     )
 
 
-def _dense(value: Any) -> np.ndarray:
+def as_dense(value: Any) -> np.ndarray:
     return value.toarray() if is_sparse(value) else np.asarray(value)
 
 

@@ -13,7 +13,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
 
 from theanoguard._backends import backend_of
-from theanoguard._compare.difference import Tolerance, difference, is_comparable
+from theanoguard._compare.difference import Tolerance, as_dense, difference, is_comparable
 from theanoguard._compare.problem import Compiled, Problem, Reference
 from theanoguard._exact import evaluate
 from theanoguard._exact.balls import UNKNOWN, kind_of, nearest_float, text_of
@@ -24,7 +24,6 @@ from theanoguard._provenance.places import source_lines
 from theanoguard._provenance.source import source_place
 from theanoguard._pytensor import FUSING, IN_PLACE
 from theanoguard._shown import brief
-from theanoguard._values import is_sparse
 from theanoguard.explain.facts.naming import index_text, name_of
 from theanoguard.guard.mode import is_guarded
 
@@ -223,7 +222,7 @@ class Judge:
             )
         if not (is_comparable(ours) and is_comparable(theirs)):
             return None
-        ours, theirs = _dense(ours), _dense(theirs)
+        ours, theirs = as_dense(ours), as_dense(theirs)
         if ours.shape != theirs.shape:
             shapes = f"shape {ours.shape}", f"shape {theirs.shape}"
             return Change("value changed", name, None, shapes[0], shapes[1], source=source)
@@ -294,7 +293,7 @@ class Judge:
                 continue
             exact = self._exact(variable, index, reference)
             if kind_of(exact) == "number":
-                errors.append([error_in_ulps(_dense(v)[index], exact) for v in (ours, theirs)])
+                errors.append([error_in_ulps(as_dense(v)[index], exact) for v in (ours, theirs)])
         return not errors or _is_lost(*np.median(errors, axis=0))
 
     # Discontinuities
@@ -304,7 +303,7 @@ class Judge:
 
         It does if its other outcome changes the element, and by as much as rewriting did.
         """
-        own = _dense(self.outcomes[self._name(variable)])
+        own = as_dense(self.outcomes[self._name(variable)])
         ours = own[index]
         above = set(ancestors([variable]))
         for node, flipped in self._jumps:
@@ -314,7 +313,7 @@ class Judge:
             found = outcome_of(Reference(self.problem.fgraph, given), variable)
             if isinstance(found, Raised) or np.shape(found) != own.shape:
                 continue
-            other = _dense(found)[index]
+            other = as_dense(found)[index]
             with np.errstate(all="ignore"):
                 if other != ours and (
                     not np.isfinite(float(abs(other)))
@@ -384,12 +383,10 @@ def _near(value: Any, rng: np.random.Generator) -> Any:
         return (array + steps * np.finfo(array.dtype).eps * array).astype(array.dtype)
 
 
-def _dense(value: Any) -> np.ndarray:
-    return value.toarray() if is_sparse(value) else np.asarray(value)
-
-
 def _short(value: Any) -> str:
-    text = np.array2string(_dense(value), threshold=6, edgeitems=2) if is_comparable(value) else ""
+    text = (
+        np.array2string(as_dense(value), threshold=6, edgeitems=2) if is_comparable(value) else ""
+    )
     return " ".join(text.split()) or str(value)
 
 

@@ -18,10 +18,10 @@ from theanoguard._lint.baseline import Accepted, Baseline
 from theanoguard._lint.finding import Finding, Static, reported
 from theanoguard._lint.linter import lint_values
 from theanoguard._lint.matching import Asked, search_of, unless_rejected, witnessed
-from theanoguard._lint.view import is_backward
 from theanoguard._lint.witness import Search, Watched
 from theanoguard._patching import Patch, apply
 from theanoguard._provenance import is_user_file
+from theanoguard._provenance.designating import made_by_grad
 from theanoguard._pytensor import (
     Container,
     Function,
@@ -179,7 +179,7 @@ class LintedRun:
             updates = dict(zip(updates, news, strict=True))
         # A compiled function cannot be differentiated, so it has all its gradients already.
         nodes = toposort([*outputs, *updates.values()])
-        gradient = None if any(map(is_backward, nodes)) else False
+        gradient = None if any(map(made_by_grad, nodes)) else False
         static = lint_values(outputs, updates, values, gradient=gradient, **self.settings)
         seen = Seen(outputs, updates, values, static, mode, gradient)
         self.seen.append(seen)

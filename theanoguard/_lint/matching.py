@@ -17,9 +17,9 @@ from theanoguard._lint.bounds import Bounds
 from theanoguard._lint.evidence import find_evidence
 from theanoguard._lint.finding import Finding, Static, reported
 from theanoguard._lint.rules import RISKS
-from theanoguard._lint.view import is_backward
 from theanoguard._lint.witness import Fault, Program, Search, Watched, rewrite_behind
 from theanoguard._provenance import SourceLine
+from theanoguard._provenance.designating import made_by_grad
 from theanoguard._pytensor import is_numeric, is_sparse
 from theanoguard._pytensor.labelled import unlabelled
 from theanoguard.explain.facts.naming import op_name
@@ -179,7 +179,7 @@ def _gradients(
 ) -> dict[Variable, Variable]:
     """Return the gradients of a graph for its inputs and shared variables."""
     nodes = {v.owner for v in ancestors(list(results)) if v.owner is not None}
-    if gradient is False or (gradient is None and any(map(is_backward, nodes))):
+    if gradient is False or (gradient is None and any(map(made_by_grad, nodes))):
         return {}
     real = [v for v in results if str(getattr(v.type, "dtype", "")).startswith("float")]
     shared = [v for v in ancestors(real) if isinstance(v, SharedVariable)]

@@ -13,17 +13,10 @@ from pytensor.tensor.subtensor import Subtensor
 
 from theanoguard._graph import scalar_class, viewed
 from theanoguard._lint.propagate import BoundsOf, inner_bounds
-from theanoguard._provenance import stack_traces
-from theanoguard._provenance.backward import gradient_frame
-from theanoguard._provenance.designating import Designations
+from theanoguard._provenance.designating import Designations, made_by_grad
 from theanoguard._pytensor import Scan
 from theanoguard.explain.facts.labels import MAX_NAME
 from theanoguard.explain.facts.naming import name_of, op_name
-
-
-def is_backward(node: Apply) -> bool:
-    """Whether ``grad`` has built a node."""
-    return gradient_frame(stack_traces(node.outputs[0])) is not None
 
 
 class GraphView:
@@ -67,7 +60,7 @@ class GraphView:
         self.values = values or {}
         self.results = [*self.outputs, *self.updates.values()]
         self.nodes = list(toposort(self.results))
-        self.backward = set(filter(is_backward, self.nodes))
+        self.backward = set(filter(made_by_grad, self.nodes))
         self.clients: dict[Variable, list[tuple[Apply, int]]] = defaultdict(list)
         for client in self.nodes:
             for position, variable in enumerate(client.inputs):

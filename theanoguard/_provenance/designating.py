@@ -59,6 +59,11 @@ def applies(written: str | None, op: Op) -> bool:
     return written is not None and is_written(written, operation_of(op))
 
 
+def made_by_grad(node: Apply) -> bool:
+    """Return whether ``grad`` made a node."""
+    return gradient_frame(stack_traces(node.outputs[0])) is not None
+
+
 @dataclass(frozen=True)
 class Designation:
     """The name and the expression of a variable of the user's graph.

@@ -28,6 +28,7 @@ from pytensor.tensor.special import Softmax
 from theanoguard._evaluate import culprit
 from theanoguard._graph import applied_to, constant_number, scalar_class, viewed
 from theanoguard._provenance import SourceLine, lookup, module_of, source_place
+from theanoguard._provenance.designating import made_by_grad
 from theanoguard._provenance.places import place_text
 from theanoguard._pytensor import without_traces
 from theanoguard._steps import ForeignError, attempt
@@ -53,7 +54,6 @@ from theanoguard.explain.advice.trials import (
     Spot,
     Trial,
     as_built,
-    made_by_grad,
 )
 from theanoguard.explain.advice.written import (
     OPERAND,

@@ -29,11 +29,9 @@ from theanoguard._provenance import (
     is_built_at,
     lookup,
     source_place,
-    stack_traces,
     tracker_of,
 )
-from theanoguard._provenance.backward import gradient_frame
-from theanoguard._provenance.designating import Designations
+from theanoguard._provenance.designating import Designations, made_by_grad
 from theanoguard._pytensor import thawed_graph
 from theanoguard._steps import ForeignError, foreign
 from theanoguard._values import Mask
@@ -886,11 +884,6 @@ def _line(node: Apply) -> tuple | None:
     """Return the file, the line and the columns of the expression that built a node, or None."""
     place = source_place(node.outputs[0])
     return None if place is None else (place.file, place.line, place.marked)
-
-
-def made_by_grad(node: Apply) -> bool:
-    """Return whether ``grad`` made a node."""
-    return gradient_frame(stack_traces(node.outputs[0])) is not None
 
 
 def is_differentiable(variable: Variable) -> bool:

@@ -85,7 +85,7 @@ def static_shape(variable: Variable) -> Shape | None:
     return getattr(variable.type, "shape", None) if hasattr(variable.type, "dtype") else None
 
 
-def shape_text(shape: Shape) -> str:
+def shape_text(shape: Sequence[int | None]) -> str:
     """Return a shape as Python writes it, with ``?`` for a length that is not known.
 
     Examples

@@ -23,7 +23,14 @@ FOUND, FLAGS, COUNTING, CUT = range(4)
 N_SIGNALS = 4
 
 
-class Watch(CompiledOp):
+class _Reader(CompiledOp):
+    """Reads its operands; its output is an integer that orders it before what reads that."""
+
+    def make_node(self, *operands: Variable) -> Apply:
+        return Apply(self, list(operands), [ps.int64()])
+
+
+class Watch(_Reader):
     """Reads a value, and signals if an element is bad.
 
     Parameters
@@ -41,11 +48,8 @@ class Watch(CompiledOp):
         self.big = big
         self.limit = limit
 
-    def make_node(self, value: Variable, signals: Variable) -> Apply:
-        return Apply(self, [value, signals], [ps.int64()])
 
-
-class WatchRows(CompiledOp):
+class WatchRows(_Reader):
     """Reads the rows of an array that a vector of integers chooses, and signals if one is bad.
 
     Parameters
@@ -57,9 +61,6 @@ class WatchRows(CompiledOp):
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
-
-    def make_node(self, array: Variable, rows: Variable, signals: Variable) -> Apply:
-        return Apply(self, [array, rows, signals], [ps.int64()])
 
 
 class IsBad(ps.UnaryScalarOp):
@@ -81,25 +82,19 @@ class IsBad(ps.UnaryScalarOp):
         return [ps.get_scalar_type(number.dtype.replace("float", "int"))]
 
 
-class WatchTrue(CompiledOp):
+class WatchTrue(_Reader):
     """Signals if an element of an array of booleans or integers is true."""
 
     __props__ = ()
 
-    def make_node(self, value: Variable, signals: Variable) -> Apply:
-        return Apply(self, [value, signals], [ps.int64()])
 
-
-class WatchEmpty(CompiledOp):
+class WatchEmpty(_Reader):
     """Signals if an array has no element, which would show what is bad."""
 
     __props__ = ()
 
-    def make_node(self, value: Variable, signals: Variable) -> Apply:
-        return Apply(self, [value, signals], [ps.int64()])
 
-
-class Within(CompiledOp):
+class Within(_Reader):
     """Raises an ``IndexError`` if an index is outside of an axis of an array.
 
     Parameters
@@ -115,9 +110,6 @@ class Within(CompiledOp):
     def __init__(self, axis: int, is_count: bool = False) -> None:
         self.axis = axis
         self.is_count = is_count
-
-    def make_node(self, array: Variable, index: Variable) -> Apply:
-        return Apply(self, [array, index], [ps.int64()])
 
 
 class InDomain(CompiledOp):

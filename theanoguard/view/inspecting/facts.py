@@ -1,9 +1,10 @@
 """The facts about one variable of a graph, as short texts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from theanoguard._provenance import Provenance
 from theanoguard._provenance.places import brief_place, cut
+from theanoguard.explain.facts.shapes import shape_text
 from theanoguard.view.model import GraphModel, NodeModel, VariableModel
 
 
@@ -96,24 +97,19 @@ def _of_variable(model: GraphModel, variable: VariableModel) -> Iterator[tuple[s
     yield "Kind", ", ".join(_kinds(model, variable))
     yield "Type", variable.type
     if variable.shape is not None:
-        yield "Shape", _shape_text(variable.shape)
+        yield "Shape", shape_text(variable.shape)
     yield "Value", variable.value
     if (found := variable.statistics) is not None:
-        yield "Last value", f"{found}, {found.dtype}, shape {_shape_text(found.shape)}"
+        yield "Last value", f"{found}, {found.dtype}, shape {shape_text(found.shape)}"
 
 
 def short_type(variable: VariableModel) -> str:
     """Return the dtype and the shape of a variable, of its last value if that is known."""
     if (found := variable.statistics) is not None:
-        return f"{found.dtype} {_shape_text(found.shape)}"
+        return f"{found.dtype} {shape_text(found.shape)}"
     if variable.dtype is None or variable.shape is None:
         return variable.type
-    return f"{variable.dtype} {_shape_text(variable.shape)}"
-
-
-def _shape_text(shape: Sequence[int | None]) -> str:
-    sizes = ["?" if n is None else str(n) for n in shape]
-    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+    return f"{variable.dtype} {shape_text(variable.shape)}"
 
 
 def _kinds(model: GraphModel, variable: VariableModel) -> Iterator[str]:
