@@ -27,7 +27,7 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.traversal import toposort
 
 from theanoguard import Finding, lint, track_provenance
-from theanoguard._lint.view import is_backward
+from theanoguard._provenance.designating import made_by_grad
 
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "pymc_guard")]
@@ -57,7 +57,7 @@ def linted(path: Path, name: str, seconds: float, repaired: bool) -> tuple[list[
         "examples": example,
         "mode": AS_WRITTEN,
         "all": True,
-        "gradient": None if any(map(is_backward, nodes)) else False,
+        "gradient": None if any(map(made_by_grad, nodes)) else False,
     }
     return timed(lambda: lint(outputs, seconds=seconds, **settings))
 
