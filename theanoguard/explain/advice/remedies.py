@@ -64,6 +64,7 @@ from theanoguard.explain.advice.written import (
     is_known,
     spellings,
     with_import,
+    with_modules,
 )
 from theanoguard.explain.facts.derivatives import derivative_text
 from theanoguard.explain.facts.handed import Facts
@@ -1101,6 +1102,7 @@ def _written_edit(remedy: Remedy, edit: Edit, place: Any) -> tuple[str, Made] | 
     if module_of(edit.variable) != "pt":
         return None
     names = _names_for(remedy.spot, edit)
+    names = {k: v and with_modules(v, place.file, place.line) for k, v in names.items()}
     if None in names.values() or not all(map(is_expression, names.values())):
         return None
     for template in spellings(as_template(edit.code, place.file), place.file, place.text):
@@ -1231,6 +1233,7 @@ def _edit(
     if remedy.operand is None:
         name = spot.name_in(remedy.x, next(iter(remedy.builders)))
         name = _variance_of(source, marked[0]) or name
+        name = name and with_modules(name, source.file, source.line)
         text = template.replace("{x}", _inside(name, template)) if name else ""
         if remedy.views:
             text, name = text + (index := index_of_argument(source.text, marked[0])), name and index

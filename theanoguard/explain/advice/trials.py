@@ -608,7 +608,7 @@ class AsBuilt:
                 slopes = pytensor.grad(cost, leaves, disconnected_inputs="ignore")
             values = self._evaluated(slopes)
             for head in heads:
-                slope = self._slope_of(head, slopes, values)
+                slope = self._slope_of(head, leaves, slopes, values)
                 if slope is None:
                     return None
                 replaced[head] = lambda new, slope=slope: slope
@@ -634,20 +634,27 @@ class AsBuilt:
         )
 
     def _slope_of(
-        self, head: Variable, slopes: Sequence[Variable], values: Sequence[Any]
+        self,
+        head: Variable,
+        leaves: Sequence[Variable],
+        slopes: Sequence[Variable],
+        values: Sequence[Any],
     ) -> Variable | None:
         """Return the gradient built again that a gradient of the graph as built is, or None."""
         # (a number that is finite may be wrong: the exact value judges the result)
         old = np.asarray(self.value(head))
         known = np.isfinite(old)
         agreeing = [
-            (int(np.isclose(np.asarray(value)[known], old[known], 1e-3, 1e-12).sum()), slope)
-            for slope, value in zip(slopes, values, strict=True)
+            (int(np.isclose(np.asarray(value)[known], old[known], 1e-3, 1e-12).sum()), slope, leaf)
+            for leaf, slope, value in zip(leaves, slopes, values, strict=True)
             if np.shape(value) == old.shape
         ]
-        most = max((count for count, _ in agreeing), default=0)
-        fitting = [slope for count, slope in agreeing if count == most]
-        return fitting[0] if len(fitting) == 1 or (fitting and most) else None
+        most = max((count for count, *_ in agreeing), default=0)
+        fitting = [(slope, leaf) for count, slope, leaf in agreeing if count == most]
+        # (`grad` names a gradient, and nothing of one that is NaN agrees)
+        named = [slope for slope, leaf in fitting if leaf.name and _is_by(head, leaf.name)]
+        found = named if len(named) == 1 else [slope for slope, _ in fitting]
+        return found[0] if len(found) == 1 or (found and most) else None
 
     def _returned(self, outputs: Sequence[Variable]) -> list[Variable]:
         """Return those of some outputs that the function returns; all of them if none is."""
@@ -732,6 +739,11 @@ class AsBuilt:
         """Return the values of a changed graph."""
         known = self._replay.known_values() if known is None else known
         return [culprit.dense(v) for v in self._run(outputs, known).values(outputs)]
+
+
+def _is_by(gradient: Variable, name: str) -> bool:
+    """Return whether ``grad`` has named a gradient as the one by a variable of a name."""
+    return (gradient.name or "").endswith(f"/d{name})")
 
 
 NARROW = ("float16", "float32")

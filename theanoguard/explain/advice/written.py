@@ -268,6 +268,30 @@ def with_import(line: str, file: str, number: int, old: str) -> str | None:
     return next((new for new in lines if is_in_scope(new, file, number, old)), None)
 
 
+def with_modules(text: str, file: str, number: int) -> str:
+    """Return a user's expression as the file writes it: ``pt.dot(x, w)`` for ``dot(x, w)``.
+
+    Parameters
+    ----------
+    text : str
+        As reports write it.
+    file : str
+    number : int
+        Number of the line that it is for.  The last such expression before it is taken.
+    """
+    tree = _parsed(file) if "(" in text else None
+    modules = [name for name, v in globals_of(file).items() if isinstance(v, ModuleType)]
+    modules += [name for name, path in _imported(file, len(linecache.getlines(file)))]
+    prefix = re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, modules))})\.(?:[A-Za-z_]\w*\.)*")
+    lines, found = "".join(linecache.getlines(file)), (0, text)
+    for node in ast.walk(tree) if tree is not None and modules else ():
+        if isinstance(node, ast.expr) and found[0] < node.lineno <= number:
+            code = ast.get_source_segment(lines, node) or ""
+            if len(code) < 2 * len(text) + 40 and " ".join(prefix.sub("", code).split()) == text:
+                found = node.lineno, " ".join(code.split())
+    return found[1]
+
+
 def is_in_scope(line: str, file: str, number: int, old: str) -> bool:
     """Return whether a line compiles, and all names that it reads are known where it stands.
 
