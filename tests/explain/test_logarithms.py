@@ -36,6 +36,8 @@ EXPRESSIONS = {
     "product": pt.exp(x) * x * pt.sigmoid(x),
     "quotient": pt.exp(x) / (1 + pt.exp(x)),
     "power": pt.exp(x) ** 3,
+    "even power of either sign": (x - 1.2) ** 4 * pt.exp(x),
+    "square of either sign": pt.sqr(x - 1.2) * pt.exp(x),
     "square root": pt.sqrt(pt.exp(x)),
     "square": pt.sqr(pt.exp(x)),
     "one minus a sigmoid": 1 - pt.sigmoid(x),

@@ -396,11 +396,22 @@ def _chosen(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
 
 def _power(variable: Variable, logs: InLogs) -> tuple[str, str]:
     base, exponent = _operands(variable)
-    return "*", f"{logs.plain(exponent)} * {logs.log(base)}"
+    number = constant_number(exponent)
+    log = logs.log(base) if number is None or number % 2 else _of_either_sign(base, logs)
+    return "*", f"{logs.plain(exponent)} * {log}"
 
 
-def _root(factor: float, what: str = "") -> Rule:
-    return lambda variable, logs: (what, f"{factor} * {logs.log(variable.owner.inputs[0])}")
+def _square(variable: Variable, logs: InLogs) -> tuple[str, str]:
+    return "*", f"2 * {_of_either_sign(variable.owner.inputs[0], logs)}"
+
+
+def _of_either_sign(base: Variable, logs: InLogs) -> str:
+    """Return the logarithm of the absolute value of what is raised to an even power."""
+    return logs.log(base) if logs.is_changed(base) else f"pt.log(abs({logs.plain(base)}))"
+
+
+def _root(variable: Variable, logs: InLogs) -> tuple[str, str]:
+    return "", f"0.5 * {logs.log(variable.owner.inputs[0])}"
 
 
 def _reduction(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
@@ -561,8 +572,8 @@ _OF_SCALARS: dict[Any, Rule] = {
     ps.Sub: _difference,
     ps.Switch: _chosen,
     ps.Pow: _power,
-    ps.Sqr: _root(2, "*"),
-    ps.Sqrt: _root(0.5),
+    ps.Sqr: _square,
+    ps.Sqrt: _root,
 }
 """The rules, by the scalar operation that computes a variable."""
 
