@@ -443,6 +443,12 @@ def test_bounds_that_contradict_each_other(pair):
         lint(pt.log(X), bounds={X: pair})
 
 
+def test_bounds_may_be_one_number():
+    assert lint(pt.log(X), bounds={X: (1, 1)}) == []
+    [found] = lint(pt.log(X), bounds={X: (0, 0)}, mode="CVM")
+    assert (found.witness.inputs["x"] == 0).all()
+
+
 def test_bounds_that_an_assertion_contradicts():
     with pytest.raises(ValueError, match="cannot run the graph: AssertionError: x must be >= 0"):
         lint(pt.log(assert_in_range(X, 0, 1)), bounds={X: (2, 3)}, mode="FAST_COMPILE")

@@ -46,6 +46,13 @@ def test_witness_makes_the_compiled_function_fail(rule):
     assert failing(graph, inputs, found[0], mode)
 
 
+def test_inputs_are_moved_to_where_an_operation_fails():
+    x = pt.dscalar("x")
+    graph = pt.log((x**2 - 0.17) ** 2 - 1e-3)  # from 0.372 to 0.449
+    [found] = lint(graph, mode=C, bounds={x: (0, 100)}, seconds=60)
+    assert failing(graph, [x], found, C)
+
+
 def test_what_the_mode_repairs_is_behind_all():
     loss = -pt.log(pt.special.softmax(M, axis=1)).mean()
     assert lint(loss, mode=C) == []
