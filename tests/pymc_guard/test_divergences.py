@@ -143,6 +143,19 @@ def test_a_form_is_tried_in_a_run_that_is_long_enough_to_judge_it(n_new, cause, 
     assert (200 / (200 + draws)) ** 5 <= 1e-3 < (200 / (199 + draws)) ** 5
 
 
+@pytest.mark.parametrize(("n_broken", "cause"), [(40, "tails"), (5, "unknown")])
+def test_heavy_tails_are_told_where_trajectories_break_often_and_anywhere(n_broken, cause):
+    """Slopes of data that a plane separates, with Cauchy priors."""
+    x = np.arange(-3.0, 4.0)
+    with pm.Model() as model:
+        slope = pm.Cauchy("slope", 0, 50)
+        pm.Bernoulli("y", logit_p=slope * x, observed=(x > 0).astype(int))
+    slopes = np.abs(np.random.default_rng(3).standard_cauchy(size=200)) * 50
+    drawn = trace(last(200, n_broken), slope=slopes)
+    [group] = theanoguard.pymc.explain_divergences(drawn, model, check=False).groups
+    assert group.cause == cause
+
+
 def test_a_fault_in_one_look_costs_that_look_only(funnel, monkeypatch):
     def fault(self):
         raise KeyError("planted")

@@ -48,6 +48,11 @@ STIFF = 10.0
 HEAVY = 12.0
 """Tails are heavy if 99 % of the draws span so many quartile ranges (a normal: 3.8)."""
 
+OFTEN = 0.1
+"""If so large a share of the draws diverges, tails that no rank test shows may be the cause."""
+
+LIGHTER = "Give {} a prior with lighter tails, such as pm.StudentT with nu=4 or more."
+
 RIDGE = 0.95
 """A correlation by ranks from which on two variables lie on a ridge."""
 
@@ -165,6 +170,7 @@ class Comparison:
             self.banana,
             self.neck,
             self.stiff,
+            self.long_tails,
         )
         found = (attempt(f"the look for a {look.__name__}", None, look) for look in looks)
         return next(filter(None, found), None)
@@ -307,13 +313,12 @@ class Comparison:
         """A variable with heavy tails that is far out where trajectories break."""
         best = None
         for i, (name, label) in enumerate(self.labels):
-            low, q1, middle, q3, high = np.quantile(self.g[:, i], [0.005, 0.25, 0.5, 0.75, 0.995])
+            middle, span = np.median(self.g[:, i]), _span(self.g[:, i])
             far = [np.abs(sample[:, i] - middle) for sample in self.b]
             seen = self.differs(far, np.abs(self.g[:, i] - middle), len(self.labels))
-            heavy = q3 > q1 and (high - low) / (q3 - q1) > HEAVY
             further = seen.p < SURE and seen.above > 1 - LOW
-            if heavy and further and (best is None or seen.p < best[0]):
-                best = seen.p, name, label, (high - low) / (q3 - q1)
+            if span > HEAVY and further and (best is None or seen.p < best[0]):
+                best = seen.p, name, label, span
         if best is None:
             return None
         p, name, label, span = best
@@ -321,9 +326,21 @@ class Comparison:
             f"heavy tails: 99 % of the draws of {label} span {_short(span)} times the middle half, "
             f"and trajectories break far out (p = {p:.0e})."
         )
-        name = self._random(name).name
-        advice = f"Give {name} a prior with lighter tails, such as pm.StudentT with nu=4 or more."
-        return Shape("tails", title, advice)
+        return Shape("tails", title, LIGHTER.format(self._random(name).name))
+
+    def long_tails(self) -> Shape | None:
+        """A variable with heavy tails, where trajectories break often and anywhere."""
+        draws = np.concatenate([self.b[-1], self.g])
+        spans = [_span(draws[:, i]) for i in range(len(self.labels))]
+        widest = int(np.argmax(spans))
+        if len(self.b[-1]) < OFTEN * len(draws) or spans[widest] <= HEAVY:
+            return None
+        name, label = self.labels[widest]
+        title = (
+            f"heavy tails: 99 % of the draws of {label} span {_short(spans[widest])} times the "
+            "middle half, and trajectories break anywhere."
+        )
+        return Shape("tails", title, LIGHTER.format(self._random(name).name))
 
     def banana(self) -> Shape | None:
         """Two variables on a ridge, straight or bent."""
@@ -390,6 +407,12 @@ class Comparison:
 
 def _short(value: float) -> str:
     return number_text(float(f"{value:.3g}"))
+
+
+def _span(values: Any) -> float:
+    """Return how many quartile ranges 99 % of some values span."""
+    low, q1, q3, high = np.quantile(values, [0.005, 0.25, 0.75, 0.995])
+    return float((high - low) / (q3 - q1)) if q3 > q1 else 0.0
 
 
 def _explained_by_square(x: Any, y: Any) -> float:
