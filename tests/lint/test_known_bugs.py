@@ -8,6 +8,7 @@ from pytensor.compile.mode import Mode
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.known_bugs.bugs import BUGS
+from benchmarks.linting import KINDS, linted, marked_line_of
 from theanoguard import lint
 
 AS_WRITTEN = Mode("py", None)
@@ -38,3 +39,13 @@ def test_bug_has_a_witness_on_its_line(bug):
     assert bug.name in {finding.source.function for finding in failing}
     _, loss = bug.twin()
     assert lint(loss, mode=AS_WRITTEN, seconds=0.5) == []
+
+
+@pytest.mark.parametrize("name", ["kl_with_empty_bin", "perplexity"])
+def test_fault_of_the_gallery_has_a_witness_on_its_line(name):
+    """With the inputs of its call, as ``benchmarks/linting.py`` counts it."""
+    path = next(path for path in KINDS if path.stem == "losses")
+    found, _ = linted(path, name, seconds=0.3, repaired=False)
+    assert marked_line_of(path, name) in {f.source.line for f in found if f.witness}
+    twin, _ = linted(path, name, seconds=0.3, repaired=True)
+    assert not any(f.witness for f in twin)
