@@ -54,6 +54,35 @@ def student_mixture(repaired=False):
     return [x, mu, w, nu], [ll.sum()], []
 
 
+def student_tail(repaired=False):
+    """A Student's t far below its centre: the square overflows."""
+    x, nu = pt.dvector("x"), pt.dscalar("nu")
+    if repaired:
+        ll = -(nu + 1) / 2 * pt.softplus(2 * pt.log(abs(x)) - pt.log(nu))
+    else:
+        ll = -(nu + 1) / 2 * pt.log(1 + x**2 / nu)  # culprit
+    return [x, nu], [ll.sum()], []
+
+
+def beta_outside(repaired=False):
+    """A share above 1 is outside of the support of a Beta."""
+    x, b = pt.dvector("x"), pt.dscalar("b")
+    inside = pt.minimum(x, 0.999) if repaired else x
+    ll = (b - 1) * pt.log(1 - inside)  # culprit
+    return [x, b], [ll.sum()], []
+
+
+def effective_sample_size(repaired=False):
+    """The weights of all samples underflow when they are squared."""
+    logs = pt.dvector("logs")
+    if repaired:
+        size = pt.exp(2 * pt.logsumexp(logs) - pt.logsumexp(2 * logs))
+    else:
+        w = pt.exp(logs)
+        size = w.sum() ** 2 / (w**2).sum()  # culprit
+    return [logs], [size], []
+
+
 def dirichlet_of_zero_share(repaired=False):
     """A composition with an empty part is on the edge of the simplex."""
     shares, alpha = pt.dmatrix("shares"), pt.dvector("alpha")
@@ -183,6 +212,38 @@ TRUTH = {
             np.array([0.4, 0.6]),
             60.0,
         ),
+    },
+    "student_tail": {
+        "op": "pow",
+        "kind": "inf",
+        "element": (1,),
+        "operands": (-1e200, 2.0),
+        "start": None,
+        "hint": "product-overflow",
+        "fault": "lost",
+        "grade": "same",
+        "watch": "inf",
+        "arguments": (np.array([1.0, -1e200]), 3.0),
+    },
+    "beta_outside": {
+        "op": "log",
+        "kind": "nan",
+        "element": (1,),
+        "operands": (-0.2,),
+        "start": "x",
+        "hint": "log-negative",
+        "fault": "none",
+        "arguments": (np.array([0.3, 1.2]), 3.0),
+    },
+    "effective_sample_size": {
+        "op": "true_div",
+        "kind": "nan",
+        "element": (),
+        "operands": (0.0, 0.0),
+        "start": "logs",
+        "hint": "zero-by-zero",
+        "fault": "lost",
+        "arguments": (np.array([-800.0, -801.0]),),
     },
     "dirichlet_of_zero_share": {
         "op": "log",
