@@ -156,6 +156,17 @@ def test_heavy_tails_are_told_where_trajectories_break_often_and_anywhere(n_brok
     assert group.cause == cause
 
 
+@pytest.mark.parametrize(("size", "is_bound"), [(0.9, False), (0.05, True)])
+def test_a_variable_near_its_bound_is_much_nearer_than_usual(size, is_bound):
+    with pm.Model() as model:
+        pm.Normal("y", pm.HalfNormal("height"), 0.1, observed=[2.8, 2.9])
+    rng, broken = np.random.default_rng(4), last(200, 30)
+    height = 2.8 * np.exp(rng.normal(0, 0.03, size=200)) * np.where(broken, size, 1)
+    drawn = trace(broken, height=height)
+    [group] = theanoguard.pymc.explain_divergences(drawn, model, check=False).groups
+    assert (group.cause == "boundary") == is_bound
+
+
 def test_a_fault_in_one_look_costs_that_look_only(funnel, monkeypatch):
     def fault(self):
         raise KeyError("planted")

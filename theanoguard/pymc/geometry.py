@@ -68,6 +68,9 @@ TINY = -5.0
 APART = 5.0
 """Chains, or two halves of the draws, are so many of their own standard deviations apart."""
 
+NEARER = 1.0
+"""A variable is near a bound if it is nearer than usual by so much on the unconstrained scale."""
+
 # By the name of a transform, the sides on which its bound lies at infinity.
 BOUNDS = {"log": ("lower",), "interval": ("lower", "upper"), "logodds": ("lower", "upper")}
 SPREAD = ("simplex", "cholesky-cov-packed", "cholesky_corr", "ordered", "zerosum")
@@ -244,7 +247,8 @@ class Comparison:
             seen = self.differs(broken, usual, len(self.labels))
             for side in sides:
                 inside = seen.above if side == "lower" else 1 - seen.above
-                if seen.p < SURE and inside < LOW and (best is None or seen.p < best[0].p):
+                is_near = abs(seen.broken - seen.others) >= NEARER and inside < LOW
+                if seen.p < SURE and is_near and (best is None or seen.p < best[0].p):
                     best = seen, name, label, side
         if best is None:
             return None
