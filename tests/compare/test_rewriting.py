@@ -70,7 +70,7 @@ CHANGED = {
         x[k:][j] * 0,
         {x: ARRAY, k: 1, j: 5},
         "error lost",
-        {"local_mul_canonizer", "local_mul_zero"},
+        {"local_mul_canonizer", "local_mul_zero", "local_useless_fill"},
     ),
     "sizes": (
         pt.set_subtensor(x[k:], y)[k:],
