@@ -9,6 +9,7 @@ balls are no numbers:
 """
 
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,8 @@ def text_of(ball: arb, digits: int = 12) -> str:
     --------
     >>> text_of(arb(-1000).exp(), 6), text_of(arb("500.75")), text_of(NEG_INFINITY)
     ('5.07596e-435', '500.75', '-inf')
+    >>> text_of(-arb("2e-12345678901"))
+    '-10**(-1.23e+10)'
     >>> text_of(NONE), text_of(arb(0, 1e-9))
     ('no value', '0 +/- 1e-09')
     """
@@ -178,12 +181,18 @@ def text_of(ball: arb, digits: int = 12) -> str:
     return _decimal(ball.mid(), digits)
 
 
+MOST_DIGITS = 10
+"""Of an exponent that is written out."""
+
+
 def _decimal(number: arb, digits: int) -> str:
     value = float(number)
     if 1e-300 < abs(value) < 1e300:
         return f"{value:.{min(digits, 15)}g}"
     mantissa, _, exponent = number.str(digits, radius=False).partition("e")
     mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    if len(exponent) > MOST_DIGITS:
+        return f"{'-' if number < 0 else ''}10**({Decimal(exponent):.3g})"
     return f"{mantissa}e{exponent}" if exponent else mantissa
 
 

@@ -33,6 +33,7 @@ from theanoguard._exact.balls import (
     to_balls,
 )
 from theanoguard._pytensor import scalar_classes
+from theanoguard.operations.facts import Domain, scalar_facts
 
 CHUNK = 4096
 """Elements between two looks at the limits."""
@@ -47,8 +48,6 @@ class Rule:
     of_balls : callable
         Takes the operands, which are numbers, and returns a ball that encloses the result.  A
         result that is not finite is looked at again.
-    domain : tuple of float, optional
-        Where the result is a real number, for an operation with one operand.
     at_edge : callable, optional
         What the result is where `of_balls` is not finite: like it, for operands that are numbers.
     infinities : bool
@@ -60,7 +59,6 @@ class Rule:
     """
 
     of_balls: Callable[..., arb]
-    domain: tuple[float, float] | None = None
     at_edge: Callable[..., arb] | None = None
     infinities: bool = False
     grows: bool = False
@@ -257,8 +255,6 @@ def _hyp2f1(a: arb, b: arb, c: arb, z: arb) -> arb:
     return z.hypgeom_2f1(a, b, c)
 
 
-_BEYOND = float("inf")
-
 RULES: dict[type, Rule] = {
     ps.Neg: Rule(operator.neg, infinities=True, weight=1),
     ps.Abs: Rule(abs, infinities=True, weight=1),
@@ -268,28 +264,28 @@ RULES: dict[type, Rule] = {
         lambda x: 1 / x, at_edge=lambda x: _quotient_edge(ONE, x), infinities=True, weight=1
     ),
     ps.Sqr: Rule(lambda x: x * x, infinities=True, weight=1),
-    ps.Sqrt: Rule(arb.sqrt, (0, _BEYOND), weight=1),
+    ps.Sqrt: Rule(arb.sqrt, weight=1),
     ps.Pow: Rule(_power, at_edge=_power_edge, grows=True),
     ps.Exp: Rule(arb.exp, grows=True),
     ps.Exp2: Rule(lambda x: arb(2) ** x, grows=True),
     ps.Expm1: Rule(arb.expm1, grows=True),
-    ps.Log: Rule(arb.log, (0, _BEYOND)),
-    ps.Log2: Rule(lambda x: x.log() / arb(2).log(), (0, _BEYOND)),
-    ps.Log10: Rule(lambda x: x.log() / arb.const_log10(), (0, _BEYOND)),
-    ps.Log1p: Rule(arb.log1p, (-1, _BEYOND)),
+    ps.Log: Rule(arb.log),
+    ps.Log2: Rule(lambda x: x.log() / arb(2).log()),
+    ps.Log10: Rule(lambda x: x.log() / arb.const_log10()),
+    ps.Log1p: Rule(arb.log1p),
     ps.Sin: Rule(arb.sin),
     ps.Cos: Rule(arb.cos),
     ps.Tan: Rule(arb.tan),
-    ps.ArcSin: Rule(arb.asin, (-1, 1)),
-    ps.ArcCos: Rule(arb.acos, (-1, 1)),
+    ps.ArcSin: Rule(arb.asin),
+    ps.ArcCos: Rule(arb.acos),
     ps.ArcTan: Rule(arb.atan, infinities=True),
     ps.ArcTan2: Rule(_arctan2, infinities=True),
     ps.Sinh: Rule(arb.sinh, grows=True),
     ps.Cosh: Rule(arb.cosh, grows=True),
     ps.Tanh: Rule(arb.tanh),
     ps.ArcSinh: Rule(arb.asinh),
-    ps.ArcCosh: Rule(arb.acosh, (1, _BEYOND)),
-    ps.ArcTanh: Rule(arb.atanh, (-1, 1)),
+    ps.ArcCosh: Rule(arb.acosh),
+    ps.ArcTanh: Rule(arb.atanh),
     ps.ScalarMaximum: Rule(maximum, infinities=True, weight=1),
     ps.ScalarMinimum: Rule(minimum, infinities=True, weight=1),
     ps.Clip: Rule(lambda x, low, high: minimum(maximum(x, low), high), infinities=True, weight=2),
@@ -303,12 +299,12 @@ RULES: dict[type, Rule] = {
     ps.RoundHalfAwayFromZero: Rule(_round_away, weight=1),
     psm.Sigmoid: Rule(_sigmoid),
     psm.Softplus: Rule(_softplus, weight=6),
-    psm.Log1mexp: Rule(_log1mexp, (-_BEYOND, 0), weight=6),
+    psm.Log1mexp: Rule(_log1mexp, weight=6),
     psm.Erf: Rule(arb.erf, weight=10),
     psm.Erfc: Rule(arb.erfc, weight=10),
     psm.Erfcx: Rule(_erfcx, grows=True, weight=15),
-    psm.Erfinv: Rule(arb.erfinv, (-1, 1), weight=100),
-    psm.Erfcinv: Rule(_erfcinv, (0, 2), weight=100),
+    psm.Erfinv: Rule(arb.erfinv, weight=100),
+    psm.Erfcinv: Rule(_erfcinv, weight=100),
     psm.Owens_t: Rule(_owens_t, weight=1000),
     psm.Gamma: Rule(arb.gamma, weight=20),
     psm.GammaLn: Rule(_gammaln, weight=20),
@@ -333,7 +329,7 @@ RULES: dict[type, Rule] = {
 """By the class of the operation.  ``Add``, ``Mul`` and those that choose are functions below."""
 
 _OF_SOME_RELEASES = {
-    "NdtriExp": Rule(_ndtri_exp, (-_BEYOND, 0), weight=100),
+    "NdtriExp": Rule(_ndtri_exp, weight=100),
     "Deg2Rad": Rule(lambda x: x * arb.pi() / 180, infinities=True),
     "Rad2Deg": Rule(lambda x: x * 180 / arb.pi(), infinities=True),
     "GammaU": Rule(lambda k, x: x.gamma_upper(k), weight=100),
@@ -374,8 +370,9 @@ def of_elements(rule: Rule, op: Any, operands: tuple[arb, ...]) -> arb:
         return result
     if "infinite" in kinds:
         return result
-    if rule.domain is not None:
-        return _outside(rule.domain, op, *operands)
+    domain = scalar_facts(op).domain
+    if domain is not None and not domain.nonzero and len(operands) == 1:
+        return _outside(domain, op, *operands)
     if rule.at_edge is not None:
         return rule.at_edge(*operands)
     return UNKNOWN if rule.grows else _at_pole(op, operands)
@@ -387,16 +384,12 @@ def _at_infinity(op: Any, operands: tuple[arb, ...]) -> arb:
     with np.errstate(all="ignore"):
         limit = float(op.impl(*map(bounded_float, operands)))
     return (
-        arb(limit)
-        if limit in (0, 1, -1, _BEYOND, -_BEYOND)
-        else NONE
-        if limit != limit
-        else UNKNOWN
+        arb(limit) if limit in (0, 1, -1, np.inf, -np.inf) else NONE if limit != limit else UNKNOWN
     )
 
 
-def _outside(domain: tuple[float, float], op: Any, x: arb) -> arb:
-    low, high = domain
+def _outside(domain: Domain, op: Any, x: arb) -> arb:
+    low, high = domain.ends
     if x < low or x > high:
         return NONE
     return _at_pole(op, (x,)) if x in (low, high) else UNKNOWN

@@ -10,6 +10,7 @@ from pytensor.scalar import math as psm
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import Elemwise
 
+from theanoguard._pytensor import scalar_classes
 from theanoguard._values import arrays_in
 from theanoguard.operations.facts import (
     COMPLEX,
@@ -106,7 +107,7 @@ SCALARS |= {
     ps.Log1p: _computing(BOTH, bound=800.0, domain=Domain(above=-1.0)),
     psm.Softplus: _growing(NAN),  # softplus(-inf) is 0
     psm.Sigmoid: _keeping(NAN, range=(0.0, 1.0)),
-    psm.Log1mexp: _computing(),
+    psm.Log1mexp: _computing(domain=Domain(below=0.0)),
     # circular and hyperbolic functions; sin(inf) is NaN
     ps.Sin: Scalar(carries=(BOTH,), makes=NONE, signals=EVERYWHERE, range=(-1.0, 1.0)),
     ps.Cos: Scalar(carries=(BOTH,), makes=NONE, signals=EVERYWHERE, range=(-1.0, 1.0)),
@@ -127,8 +128,13 @@ SCALARS |= {
     # special functions
     psm.Erf: _keeping(NAN, range=(-1.0, 1.0)),
     psm.Erfc: _keeping(NAN, range=(0.0, 2.0)),
+    psm.Erfinv: Scalar(domain=Domain(above=-1.0, below=1.0)),
+    psm.Erfcinv: Scalar(domain=Domain(above=0.0, below=2.0)),
     psm.Gamma: Scalar(signals=("c",)),
     psm.GammaLn: Scalar(signals=("c",)),
+}
+SCALARS |= {
+    kind: Scalar(domain=Domain(below=0.0)) for kind in scalar_classes(["NdtriExp"]).values()
 }
 
 

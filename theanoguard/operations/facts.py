@@ -130,14 +130,18 @@ class Domain:
     @property
     def inside(self) -> "Domain":
         """The domain without its ends."""
-        return replace(
-            self, above=max(self.above, self.at_least), below=min(self.below, self.at_most)
-        )
+        above, below = self.ends
+        return replace(self, above=above, below=below)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The smallest and the largest number, which may not belong to it themselves."""
+        return max(self.above, self.at_least), min(self.below, self.at_most)
 
     @property
     def words(self) -> str:
         """What an operand must do, as the end of a sentence."""
-        lower, upper = max(self.above, self.at_least), min(self.below, self.at_most)
+        lower, upper = self.ends
         is_open = self.above == lower
         if self.nonzero:
             return "not be 0"
