@@ -121,6 +121,10 @@ def drawn(x, y, z):
     return pt.random.normal(x, y, rng=rng)  # here
 
 
+def drawn_between(x, y, z):
+    return pt.random.uniform(x, y, rng=pytensor.shared(np.random.default_rng(1)))  # here
+
+
 def loop(X, y, z):
     def step(row, state):
         return pt.tanh(2 * state + row)  # here
@@ -253,6 +257,12 @@ CASES = [
         drawn,
         VECTORS,
         "normal_rv: normal(x, y, rng=rng): x has shape (3,), y has shape (4,); " + OR_ONE,
+    ),
+    Case(
+        drawn_between,
+        VECTORS,
+        "uniform_rv: uniform(x, y, rng=shared(default_rng(1))): x has shape"
+        " (3,), y has shape (4,); " + OR_ONE,
     ),
     Case(
         loop,

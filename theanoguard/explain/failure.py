@@ -499,7 +499,7 @@ _ERRORS = [
 def parameter_hint(node: Apply, values: Sequence[Any]) -> Hint | None:
     """Return the :class:`Hint` for the first parameter of a random variable out of its domain."""
     parameters, drawn = parameters_of(node, values), random_variable_of(node.op)
-    if drawn is None:
+    if drawn is None or not len(parameters):
         return None
     for domain in domains_of(node):
         value = domain.value(parameters)

@@ -42,9 +42,15 @@ class Domain:
     than: str = ""
 
     def value(self, parameters: Sequence[Any]) -> np.ndarray:
-        """Return what must lie in the interval."""
+        """Return what must lie in the interval; nothing if two parameters have different shapes."""
         value = np.asarray(parameters[self.parameter], float)
-        return value if self.less is None else value - np.asarray(parameters[self.less], float)
+        if self.less is None:
+            return value
+        less = np.asarray(parameters[self.less], float)
+        try:
+            return value - less
+        except ValueError:  # (the draw is going to say so)
+            return np.empty(0)
 
     def outside(self, value: np.ndarray) -> np.ndarray:
         """Return which elements lie outside.  NaN does not: an operation before has made it.
