@@ -292,7 +292,7 @@ def compared(fn, arguments, pieces):
 def linted(fn, arguments, pieces):
     theanoguard.lint(pieces.outputs, updates=pieces.updates, shared_values=True, seconds=0.5)
     with suppress(ValueError):  # (Numba's random operations cannot be compiled a second time)
-        theanoguard.lint(fn.maker.fgraph, seconds=0.5)
+        theanoguard.lint(fn.maker.fgraph, mode="FAST_COMPILE", seconds=0.5)
 
 
 def shown(fn, arguments, pieces):
