@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from theanoguard._evaluate.culprit import dense
 from theanoguard._shown import brief
 from theanoguard._values import is_sparse
 from theanoguard.explain.facts.naming import index_text
@@ -162,7 +163,8 @@ def difference(expected: Any, found: Any, tolerance: Tolerance = Tolerance()) ->
 
 
 def as_dense(value: Any) -> np.ndarray:
-    return value.toarray() if is_sparse(value) else np.asarray(value)
+    """Return a value as an array that holds all its elements."""
+    return np.asarray(dense(value))
 
 
 def _common(one: np.dtype, other: np.dtype) -> np.dtype:

@@ -79,7 +79,7 @@ CHUNK = 1 << 16
 class Doubled(Written):
     """The graph as written in double-double.
 
-    Floats stand for themselves.  Integers, comparisons and steps are those of the call.
+    Floats are computed again.  Integers, comparisons and steps keep the values of the call.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Doubled(Written):
     fixed : mapping of Execution to list of value
         What the call decided.
     context : Context
-        Its budget is that of the balls.
+        Holds the limit on the work in balls.
     """
 
     def __init__(

@@ -25,8 +25,8 @@ class Loss:
     steps : tuple of int
         The steps of the loops around it, from 0, outermost first.
     operands : tuple of (str, str)
-        Name and value of each operand, at the element that lost most, and its dtype where it is
-        another one than that of the result.
+        Name and value of each operand, at the element that lost most.  The dtype follows if it
+        differs from the dtype of the result.
     value, exact : str
         Its value there, and the exact one.
     rewrites : tuple of str

@@ -15,7 +15,7 @@ from pytensor.tensor.random.op import RandomVariable
 
 
 @dataclass(frozen=True)
-class Domain:
+class ParameterDomain:
     """The interval that a parameter, or the difference of two parameters, must lie in.
 
     Parameters
@@ -52,19 +52,21 @@ class Domain:
         except ValueError:  # (the draw is going to say so)
             return np.empty(0)
 
-    def outside(self, value: np.ndarray) -> np.ndarray:
+    def outside(self, value: Any) -> Any:
         """Return which elements lie outside.  NaN does not: an operation before has made it.
+
+        The value is an array, or a variable of PyTensor.
 
         Examples
         --------
-        >>> Domain("p", 0, high=1.0).outside(np.array([-1.0, 0.0, 1.0, 1.5, np.nan]))
+        >>> ParameterDomain("p", 0, high=1.0).outside(np.array([-1.0, 0.0, 1.0, 1.5, np.nan]))
         array([ True, False, False,  True, False])
         """
         too_low = value <= self.low if self.is_open else value < self.low
-        return too_low | (value > self.high)
+        return too_low if self.high == np.inf else too_low | (value > self.high)
 
 
-def _in_order(*named: str) -> tuple[Domain, ...]:
+def _in_order(*named: str) -> tuple[ParameterDomain, ...]:
     """Return the domains of parameters in order.
 
     Each is a name, and after it ``> 0``, ``>= 0``, ``0..1`` or ``(0..1``, or nothing if it is free.
@@ -76,12 +78,14 @@ def _in_order(*named: str) -> tuple[Domain, ...]:
         "(0..1": {"high": 1.0, "is_open": True},
     }
     split = [text.partition(" ") for text in named]
-    return tuple(Domain(name, i, **kinds[kind]) for i, (name, _, kind) in enumerate(split) if kind)
+    return tuple(
+        ParameterDomain(name, i, **kinds[kind]) for i, (name, _, kind) in enumerate(split) if kind
+    )
 
 
 _LOCATED = _in_order("mu", "sigma >= 0")
 
-DOMAINS: dict[str, tuple[Domain, ...]] = {
+DOMAINS: dict[str, tuple[ParameterDomain, ...]] = {
     **dict.fromkeys(("normal", "lognormal", "halfnormal", "laplace", "logistic"), _LOCATED),
     **dict.fromkeys(("cauchy", "halfcauchy", "gumbel"), _LOCATED),
     "t": _in_order("df > 0", "mu", "sigma >= 0"),
@@ -103,10 +107,10 @@ DOMAINS: dict[str, tuple[Domain, ...]] = {
     "truncexpon": _in_order("b > 0", "loc", "scale >= 0"),
     "vonmises": _in_order("mu", "kappa >= 0"),
     "wald": _in_order("mean > 0", "scale > 0"),
-    "uniform": (Domain("high", 1, less=0, than="low"),),
+    "uniform": (ParameterDomain("high", 1, less=0, than="low"),),
     "triangular": (
-        Domain("mode", 1, less=0, than="left"),
-        Domain("right", 2, less=1, than="mode"),
+        ParameterDomain("mode", 1, less=0, than="left"),
+        ParameterDomain("right", 2, less=1, than="mode"),
     ),
 }
 """The domains of the parameters of random variables, by their names."""
@@ -121,7 +125,7 @@ def random_variable_of(op: Op) -> RandomVariable | None:
     return core if isinstance(core, RandomVariable) else None
 
 
-def domains_of(node: Apply) -> tuple[Domain, ...]:
+def domains_of(node: Apply) -> tuple[ParameterDomain, ...]:
     """Return the domains of the parameters of a node; nothing if it is not known to have any."""
     op = random_variable_of(node.op)
     return () if op is None else DOMAINS.get(str(op.name).removesuffix("_rv"), ())

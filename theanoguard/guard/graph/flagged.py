@@ -8,7 +8,6 @@ call is suspicious.  It reads as few values as possible (:mod:`theanoguard.guard
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
-import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -27,7 +26,7 @@ from theanoguard.guard.graph.plan import FlaggedPlan
 from theanoguard.guard.plan import GraphPlan
 from theanoguard.guard.policy import Policy
 from theanoguard.operations import Kind, carries, holds_nonfinite
-from theanoguard.operations.domains import Domain, domains_of, parameters_of
+from theanoguard.operations.domains import ParameterDomain, domains_of, parameters_of
 
 
 def is_shape_alone(fgraph: FunctionGraph, variable: Variable) -> bool:
@@ -55,15 +54,12 @@ def rename_shared_random(fgraph: FunctionGraph, new: dict[Variable, Variable]) -
             new[variable] = variable.type(variable.name)
 
 
-def out_of_domain(domain: Domain, parameters: Sequence[Variable]) -> Variable:
+def out_of_domain(domain: ParameterDomain, parameters: Sequence[Variable]) -> Variable:
     """Return the flag of a parameter of a random variable: 1 where it is out of its domain."""
     value = parameters[domain.parameter]
     if domain.less is not None:
         value = pt.sub(value, parameters[domain.less])
-    found = pt.le(value, domain.low) if domain.is_open else pt.lt(value, domain.low)
-    if domain.high < np.inf:
-        found = pt.or_(found, pt.gt(value, domain.high))
-    return pt.cast(pt.any(found), FLAG.dtype)
+    return pt.cast(pt.any(domain.outside(value)), FLAG.dtype)
 
 
 # ---------------------------------------------------------------- whether it was bad
