@@ -55,7 +55,8 @@ HIDING = {
         name: Elemwise(op)(CHOSEN)
         for name, op in UNARY.items()
         if all(Kind.INF not in kinds for kinds in SCALARS[type(op)].carries)
-        and type(op) not in (ps.IsNan, ps.IsInf, psm.Log1mexp)
+        and type(op) not in (ps.IsNan, ps.IsInf)
+        and getattr(SCALARS[type(op)].domain, "below", 1) > 0
     },
     "maximum of a logarithm": pt.maximum(pt.log(pt.maximum(x, 0)), -5),
     "minimum": pt.minimum(CHOSEN, 5),
