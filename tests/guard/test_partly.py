@@ -7,6 +7,8 @@ import pytest
 from guarding import guarded, trip
 from pytensor.compile.builders import OpFromGraph
 
+from theanoguard import GuardError
+
 WORDS = np.array([1, 2, -1])
 ROWS = 50
 
@@ -143,6 +145,37 @@ def test_a_row_that_does_not_exist_changes_nothing(backend, wrong):
     assert table.get_value()[:, 0].tolist() == [1, 2, 2, 1, 1]
     step([1, -1])
     assert table.get_value()[:, 0].tolist() == [1, 3, 2, 1, 2]
+
+
+def test_rows_of_any_array_are_put_back():
+    """Whatever its elements are and however it lies in memory, and however many rows a call has."""
+    values = [
+        np.ones((6, 2, 3), "float32"),
+        np.ones(6, "complex64"),
+        np.ones((6, 5), "int8"),
+        np.arange(24.0).reshape(6, 4)[::-1, ::2],
+    ]
+    tables = [pytensor.shared(value, borrow=True) for value in values]
+    words, x = pt.lvector("words"), pt.dscalar("x")
+    step = guarded([words, x], pt.log(x), {t: pt.inc_subtensor(t[words], 1) for t in tables})
+
+    def plays(chosen):
+        before = [table.get_value() for table in tables]
+        with pytest.raises(GuardError):
+            step(chosen, -1.0)
+        with pytest.raises(IndexError):
+            step([*chosen, 10], 1.0)
+        for table, value in zip(tables, before, strict=True):
+            assert np.array_equal(touched(table), value)
+        step(chosen, 1.0)
+        for table, value in zip(tables, before, strict=True):
+            np.add.at(value, chosen, np.ones((), value.dtype))
+            assert np.array_equal(touched(table), value)
+
+    for chosen in ([1], [1, 4, 1, -1, -5], np.array([], int), [5, -6] * 9, [2]):
+        plays(chosen)
+    tables[0].set_value(np.zeros((9, 3, 4), "float32"))  # longer rows, and more
+    plays([1, 3])
 
 
 # How the inner graph of an operation reads a table: which rows are read where `i` is 3.

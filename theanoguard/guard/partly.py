@@ -6,6 +6,8 @@ elements that the call reads or increments.  Any other bad element is found by t
 touches it.
 """
 
+import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +26,9 @@ from theanoguard._pytensor import Output, advanced_subtensor_ops, increment_ops,
 from theanoguard.operations import taking
 
 CHOOSING = (Subtensor, *advanced_subtensor_ops)
+
+# Places in the memory of `SavedRows`: how many rows it has, how long it must be, the first row.
+COUNT, LENGTH, SAVED = range(3)
 
 
 @dataclass(frozen=True)
@@ -188,14 +193,20 @@ class PartSnapshot:
     cell : list
     index : tuple or ndarray
         NumPy index of the elements.
+    before : ndarray or None
+        The old elements, if they have been copied.
     """
 
-    def __init__(self, cell: list, index: tuple | np.ndarray) -> None:
+    def __init__(
+        self, cell: list, index: tuple | np.ndarray, before: np.ndarray | None = None
+    ) -> None:
         self._cell = cell
         self._array = cell[0]
         self._index = index
         self._after: np.ndarray | None = None  # what `undo` has replaced
-        if isinstance(index, np.ndarray):  # rows: several times as fast as an index
+        if before is not None:
+            self._before = before
+        elif isinstance(index, np.ndarray):  # rows: several times as fast as an index
             self._before = self._array.take(index, 0)
         else:
             self._before = np.array(self._array[index])
@@ -223,3 +234,65 @@ class PartSnapshot:
     def _put(self, elements: np.ndarray | None) -> None:
         self._array[self._index] = elements
         self._cell[0] = self._array
+
+
+class SavedRows:
+    """The rows that a call overwrites, as its compiled code has copied them.
+
+    Parameters
+    ----------
+    cell : list
+        The storage cell of an array.
+    rows : list
+        The storage cell of the vector that chooses its rows.
+    """
+
+    def __init__(self, cell: list, rows: list) -> None:
+        self._cell = cell
+        self._rows = rows
+        self._capacity = -1
+        self._hold(SAVED)
+
+    def _hold(self, length: int) -> None:
+        self._memory = np.zeros(length, np.int64)
+        self._head = memoryview(self._memory)  # NumPy takes longer to change one number
+
+    def memory(self) -> np.ndarray:
+        """Return where the call that begins copies the rows to.
+
+        It takes how many rows have been copied, how long it has to be, which rows these are, and
+        their bytes.
+        """
+        if len(self._rows[0]) > self._capacity:
+            self._capacity = len(self._rows[0])
+            self._hold(SAVED + self._capacity * (1 + _words(self._cell[0])))
+        return self._memory
+
+    def grow(self) -> bool:
+        """Make the memory as long as the code has asked for; return whether it can be used."""
+        length = self._head[LENGTH]
+        if length > len(self._memory):
+            self._hold(length)
+        elif length < SAVED:  # the array is a view whose rows do not lie in one piece
+            self._capacity = sys.maxsize
+            self._hold(1)
+        return length >= SAVED
+
+    def forget(self) -> None:
+        """Forget the rows of the last call."""
+        self._head[COUNT] = 0
+
+    def snapshot(self) -> PartSnapshot:
+        """Return what puts the rows back; none if nothing has been copied in this call."""
+        array, n = self._cell[0], self._head[COUNT]
+        words = _words(array)
+        found = self._memory[SAVED : SAVED + n * (1 + words)].copy()
+        contents = found[n:].view(np.uint8).reshape(n, words * 8)
+        before = contents[:, : math.prod(array.shape[1:]) * array.itemsize]
+        before = np.frombuffer(before.tobytes(), array.dtype).reshape(n, *array.shape[1:])
+        return PartSnapshot(self._cell, found[:n], before)
+
+
+def _words(array: np.ndarray) -> int:
+    """Return how many integers the bytes of one row fill."""
+    return -(-math.prod(array.shape[1:]) * array.itemsize // 8)

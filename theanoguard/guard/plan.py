@@ -27,7 +27,7 @@ from theanoguard._pytensor import LazyIfElse, Scan, increment_ops, is_numeric
 from theanoguard._values import arrays_in
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.elements import may_show_nothing, unwritten
-from theanoguard.guard.partly import Touch, read_in_part
+from theanoguard.guard.partly import Touch, read_in_part, written
 from theanoguard.guard.policy import Policy
 from theanoguard.operations import (
     Kind,
@@ -366,6 +366,18 @@ class GraphPlan:
 
         shared = (v for v in self.inputs if isinstance(v, SharedVariable))
         return {v: becomes.get(v) for v in shared if is_known(v)}
+
+    def written_in_part(self) -> dict[Variable, Touch]:
+        """Return the inputs of which one node alone overwrites some elements, and which."""
+        writers: dict[Variable, list[Apply]] = {}
+        for node, roots in self._destroys.items():
+            for root in roots:
+                writers.setdefault(root, []).append(node)
+        return {
+            root: written(node)
+            for root, (node, *others) in writers.items()
+            if isinstance(node.op, increment_ops) and node.inputs[0] is root and not others
+        }
 
     def updates(self) -> dict[Variable, int]:
         """Return the inputs that are updated after a call, and by which output."""

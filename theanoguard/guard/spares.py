@@ -7,10 +7,10 @@ back.  All functions that update a variable share its second buffer.
 
 import sys
 import weakref
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 from itertools import repeat
+from operator import itemgetter, setitem
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,10 @@ class Spare(list):
     __slots__ = ("__weakref__",)
 
 
-def store(cells: Iterable[list], values: Iterable) -> None:
+_held = itemgetter(0)
+
+
+def store(cells: Sequence[list], values: Sequence) -> None:
     """Put a value into each storage cell, in one step.
 
     No bytecode runs meanwhile, so that no handler of a signal (Ctrl-C) does, nor another thread.
@@ -34,10 +37,9 @@ def store(cells: Iterable[list], values: Iterable) -> None:
     >>> first, second
     ([3], [4])
     """
-    cells = list(cells)
     # (The old values go when nothing is left to store: to free an object may run its finalizer.)
-    old: Any = [cell[0] for cell in cells]
-    deque(map(list.__setitem__, cells, repeat(0), list(values)), maxlen=0)
+    old: Any = list(map(_held, cells))
+    any(map(setitem, cells, repeat(0), values))
     del old
 
 

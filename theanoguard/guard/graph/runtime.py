@@ -24,6 +24,7 @@ from theanoguard.guard.c.linker import GuardLinker
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.graph.plan import FlaggedPlan
 from theanoguard.guard.optimizers import guarded_optimizers, raised_inside
+from theanoguard.guard.partly import SavedRows
 from theanoguard.guard.plan import REASONS, GraphPlan
 from theanoguard.guard.policy import Policy
 from theanoguard.guard.reporting import (
@@ -76,6 +77,8 @@ class JittedRuntime(Reporter):
     ----------
     live : mapping
         Outputs of nodes that must not run again, as ``Replay`` takes them.
+    saved : dict of Variable to SavedRows
+        Arrays of which the program saves the rows that it overwrites.
     kept : dict of Variable to (int or None)
         Shared variables that are checked when they are set, not in every call; and which output
         becomes their value.
@@ -93,6 +96,7 @@ class JittedRuntime(Reporter):
         destroyed = dict.fromkeys(v for node_plan in nodes for v in node_plan.destroys)
         self.overwritten = {v: self.cells[v] for v in destroyed}
         self.snapshots: dict[Variable, Any] = {}
+        self.saved: dict[Variable, SavedRows] = {}
         self.stored = [True]  # whether there is nothing to put back: the call has ended well
         self.constants = plan.bad_constants
         self.every = policy.every
@@ -121,6 +125,8 @@ class JittedRuntime(Reporter):
         if self.calls >= self.next_kept:
             self.keep_inputs(self.cells)
         self.snapshots = {}
+        for rows in self.saved.values():
+            rows.forget()
         self.stored[0] = False
 
     def ended(self, values: list) -> None:
@@ -147,6 +153,7 @@ class JittedRuntime(Reporter):
 
     def values_before(self) -> dict[Variable, Any]:
         """Return the values of the inputs as they were when the call began."""
+        self._collect()
         return {
             v: self.snapshots[v].old() if v in self.snapshots else cell[0]
             for v, cell in self.cells.items()
@@ -155,8 +162,14 @@ class JittedRuntime(Reporter):
     def put_back(self) -> None:
         """Give what the call has overwritten the values that it had when the call began."""
         if not self.stored[0]:
+            self._collect()
             for snapshot in self.snapshots.values():
                 snapshot()
+
+    def _collect(self) -> None:
+        """Make snapshots of the rows that the call has saved."""
+        for variable in self.saved.keys() - self.snapshots.keys():
+            self.snapshots[variable] = self.saved[variable].snapshot()
 
     # -- a second look
 
@@ -533,14 +546,15 @@ class JittedVM:
                 error = guard.audit(results)
             if error is not None:
                 raise error from None
-            store(self._cells, [*results, *(results[i] for i in self._becoming), True])
+            store(self._cells, [*results, *[results[i] for i in self._becoming], True])
             guard.ended(values)
         except BaseException as other:
             if error is other or guard.stored[0]:
                 raise
             guard.failed(other, self._raise_other)
         finally:
-            guard.put_back()
+            if not guard.stored[0]:
+                guard.put_back()
 
 
 class GuardedLinker:

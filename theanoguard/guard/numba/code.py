@@ -38,8 +38,10 @@ from theanoguard.guard.numba.ops import (
     InBlocks,
     InDomain,
     IsBad,
+    SaveRows,
     Stop,
     Stopped,
+    Unsaved,
     Until,
     Watch,
     WatchEmpty,
@@ -47,6 +49,7 @@ from theanoguard.guard.numba.ops import (
     WatchTrue,
     Within,
 )
+from theanoguard.guard.partly import COUNT, LENGTH, SAVED
 
 # Part of the key of Numba's cache on disk, so that a change of these files compiles the checks
 # again.
@@ -442,6 +445,53 @@ def numba_funcify_watch_rows(op: Any, node: Apply, **kwargs: Any) -> tuple[Calla
         return 0
 
     return watch_rows, sha256(str((SOURCE, "rows", key)).encode()).hexdigest()
+
+
+@intrinsic
+def copy_row(typingctx: Any, array: Any, row: Any, size: Any, memory: Any, place: Any) -> tuple:
+    """Copy the bytes of a row into a vector.  No reference is counted."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        whole = make_array(array)(context, builder, args[0])
+        start = builder.mul(args[1], builder.extract_value(whole.strides, 0))
+        source = builder.gep(builder.bitcast(whole.data, byte), [start])
+        goal = builder.gep(make_array(memory)(context, builder, args[3]).data, [args[4]])
+        cgutils.raw_memcpy(builder, builder.bitcast(goal, byte), source, args[2], 1)
+        return context.get_constant(types.int64, 0)
+
+    integer = types.int64
+    return integer(array, integer, integer, memory, integer), codegen
+
+
+@register_funcify_and_cache_key(SaveRows)
+def numba_funcify_save_rows(op: Any, **kwargs: Any) -> tuple[Callable, str]:
+    return save_rows, sha256(str((SOURCE, "save_rows")).encode()).hexdigest()
+
+
+@numba_njit
+def save_rows(array: Any, rows: Any, memory: Any) -> int:
+    if memory.size == 1:
+        return 0
+    size, in_a_row = array.itemsize, True  # bytes of a row, and whether they lie in one piece
+    for axis in range(array.ndim - 1, 0, -1):
+        in_a_row &= array.strides[axis] == size or array.shape[axis] == 1
+        size *= array.shape[axis]
+    n, words = len(array), (size + 7) // 8
+    first = SAVED + rows.size
+    memory[LENGTH] = (first + rows.size * words) if in_a_row else 0
+    if not in_a_row or memory.size < memory[LENGTH]:
+        raise Unsaved
+    for i in range(rows.size):
+        row = np.int64(rows[i])
+        if row < 0:
+            row += n
+        if not 0 <= row < n:
+            raise IndexError("an index is out of bounds")
+        memory[SAVED + i] = row
+        copy_row(array, row, size, memory, first + i * words)
+    memory[COUNT] = rows.size
+    return 0
 
 
 @register_funcify_and_cache_key(IsBad)

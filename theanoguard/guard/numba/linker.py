@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
@@ -26,10 +26,19 @@ from theanoguard.guard.graph.checks import CheckedGraph, is_list
 from theanoguard.guard.graph.runtime import GuardedLinker, JittedRuntime
 from theanoguard.guard.numba import BACKEND
 from theanoguard.guard.numba.made import made_big
-from theanoguard.guard.numba.ops import COUNTING, CUT, FLAGS, FOUND, N_SIGNALS, Recording, Stopped
+from theanoguard.guard.numba.ops import (
+    COUNTING,
+    CUT,
+    FLAGS,
+    FOUND,
+    N_SIGNALS,
+    Recording,
+    Stopped,
+    Unsaved,
+)
 from theanoguard.guard.numba.plan import NumbaPlan
 from theanoguard.guard.numba.program import Reliance, program_of
-from theanoguard.guard.partly import PartSnapshot
+from theanoguard.guard.partly import PartSnapshot, SavedRows
 from theanoguard.guard.policy import Policy
 from theanoguard.guard.reporting import Recorder, Snapshot
 from theanoguard.guard.rerun import Findings
@@ -38,6 +47,10 @@ from theanoguard.operations.domains import check_parameters
 from theanoguard.ops.print import PrintBeside
 
 NumbaLinker: Any = BACKEND.linker
+
+# What runs in every call, how many values it reads, and the shared variables whose second buffers
+# it takes, and whose rows it saves.
+Program: TypeAlias = tuple[Callable, int, list[Variable], list[Variable]]
 
 
 def numba_code() -> tuple[Any, Any]:
@@ -109,8 +122,7 @@ class NumbaRuntime(JittedRuntime):
     plan : NumbaPlan
     storage_map : dict of Variable to list
     compile : callable
-        ``compile(reliance)`` returns the function that runs in every call, how many values it
-        reads, and the shared variables whose second buffers it takes; for None, one without signs.
+        ``compile(reliance)`` returns the program; for None, one without signs.
     """
 
     def __init__(
@@ -119,7 +131,7 @@ class NumbaRuntime(JittedRuntime):
         recorder: Recorder,
         plan: NumbaPlan,
         storage_map: dict[Variable, list],
-        compile: Callable[[Reliance | None], tuple[Callable, int, list[Variable]]],
+        compile: Callable[[Reliance | None], Program],
     ) -> None:
         super().__init__(policy, recorder, plan, storage_map)
         self._compile = compile
@@ -132,7 +144,14 @@ class NumbaRuntime(JittedRuntime):
             recording=self.live,
             runs_in_python=code.runs_in_python,
         )
+        # Inputs of which a call overwrites only a few elements, at indices known before the call.
+        self.written = {
+            v: touch
+            for v, touch in plan.written_in_part().items()
+            if all(isinstance(i, Constant) or i in self.cells for i in touch.index)
+        }
         self.compile()
+        self.copied = {v: c for v, c in self.overwritten.items() if v not in self.saved}
         self.signals: np.ndarray = np.zeros(N_SIGNALS, np.int64)
         self.counting = 0
         if self.reliance.flags:
@@ -143,29 +162,16 @@ class NumbaRuntime(JittedRuntime):
         self.seen = memoryview(self.signals)  # NumPy takes longer to read one number
         self.lists = [v for v in self.plan.inputs if is_list(v)]
         self.records = any(code.runs_in_python(n.op) for own in plan.plans() for n in own.order)
-        prepared = (
-            self.records,
-            self.overwritten,
-            self.lists,
-            self.constants,
-            self.kept,
-            self.every > 1,
-        )
-        self.prepares = any(prepared)
-        # Inputs of which a call overwrites only a few elements, at indices known before the call.
-        self.written = {
-            touch.variable: touch
-            for touches in self.plan.partly.values()
-            for touch in touches
-            if touch.writes
-            and touch.node.op.destroy_map
-            and all(isinstance(i, Constant) or i in self.cells for i in touch.index)
-        }
-        self.rows = {v: self.cells[t.rows] for v, t in self.written.items() if t.rows is not None}
+        prepared = self.records, self.lists, self.constants, self.kept, self.every > 1
+        self.always_prepares = any(prepared)
 
     def compile(self) -> None:
         """Compile the function that runs in every call."""
-        self.run, self.n_read, spared = self._compile(self.reliance)
+        self.run, self.n_read, spared, saved = self._compile(self.reliance)
+        self.saved = {
+            v: self.saved.get(v) or SavedRows(self.cells[v], self.cells[self.written[v].index[0]])
+            for v in saved
+        }
         places = {v: i for i, v in enumerate(self.fgraph.inputs)}
         self.spares = {v: spare_of(self.cells[v]) for v in spared}
         self._turns = [(places[v], self.cells[v], spare) for v, spare in self.spares.items()]
@@ -196,17 +202,26 @@ class NumbaRuntime(JittedRuntime):
         """Run the function; return its results and the error to be raised, or None."""
         seen = self.seen
         try:
-            run = self.begin() if self.prepares else self.run
+            run = self.begin() if self.copied or self.always_prepares else self.run
         except IndexError as error:  # Numba would take a row that does not exist for one that does
             return (), error
         try:
             if run is self.run:
                 buffers = [second_buffer(cell[0], spare) for _, cell, spare in self._turns]
-                results = run(*values, *buffers, self.signals)
+                memories = [rows.memory() for rows in self.saved.values()]
+                results = run(*values, *buffers, *memories, self.signals)
             else:
                 results = run(*values, self.signals)
         except Stopped:  # before a node that a bad value could harm
             return self.settle(None)
+        except Unsaved:  # nothing has been overwritten that is not saved
+            self.forget()
+            self.put_back()
+            self.snapshots = {}
+            for variable, rows in self.saved.items():
+                if not rows.grow():
+                    self.copied[variable] = self.cells[variable]
+            return self.call([cell[0] for cell in self.cells.values()])
         if seen[FOUND] or seen[FLAGS]:
             if run is self.run and (seen[FOUND] or seen[FLAGS] & self.counting):
                 return self.settle(results)
@@ -222,10 +237,11 @@ class NumbaRuntime(JittedRuntime):
 
     def begin(self) -> Callable:
         """Take snapshots, and look at inputs that have been set; return the program of the call."""
-        self.take_snapshots()
+        is_plain = self.every > 1 and not self.is_looked_at()
+        self.take_snapshots(self.overwritten if is_plain else self.copied)
         if self.records:
             self.live.clear()
-        if self.every > 1 and not self.is_looked_at():
+        if is_plain:
             return self.plain
         if self.constants:
             self.seen[FOUND] = 1
@@ -235,19 +251,16 @@ class NumbaRuntime(JittedRuntime):
                 self.seen[FOUND] = 1
         return self.run
 
-    def take_snapshots(self) -> None:
+    def take_snapshots(self, cells: dict[Variable, list]) -> None:
         """Keep what the call is about to overwrite."""
-        self.snapshots = {v: self.snapshot(v, cell) for v, cell in self.overwritten.items()}
+        self.snapshots = {v: self.snapshot(v, cell) for v, cell in cells.items()}
 
     def snapshot(self, variable: Variable, cell: list) -> Snapshot | PartSnapshot:
         """Return what puts back the value of an input that the call overwrites."""
         touch = self.written.get(variable)
         if touch is None:
             return Snapshot(cell)
-        rows = self.rows.get(variable)
         try:
-            if rows is not None:
-                return PartSnapshot(cell, rows[0].copy())
             return PartSnapshot(cell, touch.where(lambda v: self.cells[v][0]))
         except IndexError as error:
             known = {v: own[0] for v, own in self.cells.items()}
@@ -268,7 +281,9 @@ class NumbaRuntime(JittedRuntime):
     def run_plain(self) -> Sequence[Any]:
         """Run a call that was stopped once more without signs; return its results."""
         self.put_back()
-        self.take_snapshots()  # a snapshot of a whole array hands over its only copy
+        self.take_snapshots(
+            self.overwritten
+        )  # a snapshot of a whole array hands over its only copy
         results = self.plain(*[cell[0] for cell in self.cells.values()], self.signals)
         self.forget()
         return results
@@ -341,11 +356,11 @@ class NumbaGuardLinker(GuardedLinker, NumbaLinker):
         with watch_rewriting():
             plan = NumbaPlan(fgraph, order, self.policy, code.inner_graphs)
 
-        def compiled(reliance: Reliance | None) -> tuple[Callable, int, list[Variable]]:
+        def compiled(reliance: Reliance | None) -> Program:
             if reliance is None:
                 graph = CheckedGraph(fgraph.inputs, fgraph.outputs, order)
-                return code.compile_flagged(graph, takes_signals=False), 0, []
-            graph, n_read, spared = program_of(plan, self.policy, reliance)
-            return code.compile_flagged(graph, takes_signals=True), n_read, spared
+                return code.compile_flagged(graph, takes_signals=False), 0, [], []
+            graph, *others = program_of(plan, self.policy, reliance)
+            return code.compile_flagged(graph, takes_signals=True), *others
 
         return NumbaRuntime(self.policy, self.recorder, plan, storage_map, compiled)

@@ -63,6 +63,19 @@ class WatchRows(_Reader):
         self.watch = watch
 
 
+class SaveRows(CompiledOp):
+    """Copies the rows of an array that are about to be overwritten.
+
+    Its operands are the array, the vector of integers that chooses the rows, and the memory of
+    :class:`~theanoguard.guard.partly.SavedRows`; a memory of one number takes nothing.
+    """
+
+    __props__ = ()
+
+    def make_node(self, array: Variable, rows: Variable, memory: Variable) -> Apply:
+        return Apply(self, [array, rows, memory], [ps.int64()])
+
+
 class IsBad(ps.UnaryScalarOp):
     """Gives an integer that is not 0 if a number is bad: -1.
 
@@ -229,6 +242,10 @@ class Stop(CompiledOp):
 
     def make_node(self, signals: Variable) -> Apply:
         return Apply(self, [signals], [ps.int64()])
+
+
+class Unsaved(Exception):
+    """A call that :class:`SaveRows` has ended: its memory is too short."""
 
 
 class Until(CompiledOp):

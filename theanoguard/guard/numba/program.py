@@ -27,6 +27,7 @@ from theanoguard.guard.numba.ops import (
     IsBad,
     Recorded,
     Recording,
+    SaveRows,
     Stop,
     Until,
     Watch,
@@ -80,7 +81,7 @@ class Reliance:
 
 def program_of(
     plan: NumbaPlan, policy: Policy, reliance: Reliance
-) -> tuple[CheckedGraph, int, list[Variable]]:
+) -> tuple[CheckedGraph, int, list[Variable], list[Variable]]:
     """Return the graph of a function with its signs.
 
     Parameters
@@ -97,9 +98,11 @@ def program_of(
         How many values it reads.
     list of Variable
         The shared variables whose second buffers it takes, as its inputs before the signals.
+    list of Variable
+        The shared variables whose rows it saves.  It takes the memories between these.
     """
     writer = Writer(plan, policy, reliance)
-    return writer.graph, writer.n_read, list(writer.spares)
+    return writer.graph, writer.n_read, list(writer.spares), list(writer.memories)
 
 
 def is_number(variable: Variable) -> bool:
@@ -130,6 +133,8 @@ class Writer:
         How many values are read, here and in inner graphs.
     spares : dict of Variable to Variable
         The second buffers of shared variables that the graph updates.
+    memories : dict of Variable to Variable
+        Where it saves the rows of shared variables that it overwrites.
     """
 
     def __init__(
@@ -166,6 +171,9 @@ class Writer:
             fgraph.inputs if infinite else (),
         )
         self.spares: dict[Variable, Variable] = {}
+        in_part = {} if around is not None else plan.written_in_part()
+        self._saved = {t.node: t for t in in_part.values() if t.rows in fgraph.inputs}
+        self.memories = {t.variable: SIGNALS() for t in self._saved.values()}
         self._overwrote = False  # whether a node before has overwritten something for good
         becomes = {} if around is not None else self.plan.updates()
         self._updates = {fgraph.outputs[i]: variable for variable, i in becomes.items()}
@@ -174,6 +182,7 @@ class Writer:
         self.n_read = len(self._watches)
         self._waiting = self._block_readers()
         self._touches = defaultdict(list)
+        self._read_before: set[tuple] = set()  # elements, and by which index
         for touch in (t for touches in self.plan.partly.values() for t in touches):
             if self._reads_part(touch):
                 self._touches[touch.node].append(touch)
@@ -285,7 +294,8 @@ class Writer:
             [ends] = self._append(Until().make_node(self._get(condition), self._signals))
             self._new[condition] = ends
         outputs = [self._get(v) for v in fgraph.outputs]
-        inputs = [*fgraph.inputs, *self.spares.values(), self._signals]
+        further = *self.spares.values(), *self.memories.values()
+        inputs = [*fgraph.inputs, *further, self._signals]
         return CheckedGraph(inputs, outputs, self._order)
 
     def _ask(self, node: Apply) -> None:
@@ -368,7 +378,9 @@ class Writer:
         entering = [v for v in dict.fromkeys(node.inputs) if self._waiting.get(v) is node]
         self._ask(node)
         for touch in self._touches[node]:
-            if touch.is_inside or self._policy.big:
+            elements = touch.variable, touch.index
+            if (touch.is_inside or self._policy.big) and elements not in self._read_before:
+                self._read_before.add(elements)
                 self._read_part(touch, self._get(touch.variable))
         if entering or self._updates_in_blocks(node):
             if isinstance(node.op, FusedElemwise):
@@ -388,6 +400,9 @@ class Writer:
             op = Bracketed(op)
         if takes_signals:
             inputs.append(self._signals)
+        if saved := self._saved.get(node):
+            memory = self.memories[saved.variable]
+            self._append(SaveRows().make_node(inputs[0], self._get(saved.index[0]), memory))
         outputs = self._append(Apply(op, inputs, [v.clone() for v in node.outputs]))
         self._new.update(zip(node.outputs, outputs, strict=True))
         for touch in self._touches[node]:
