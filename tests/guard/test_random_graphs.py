@@ -200,7 +200,7 @@ def examples(n):
 
 
 @pytest.mark.deep
-@settings(max_examples=examples(30), deadline=None, suppress_health_check=checks, phases=phases)
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=checks, phases=phases)
 @graphs
 def test_unfused(seed, n, dtype, kind):
     check(seed, n, dtype, kind, fused=False)

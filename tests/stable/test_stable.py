@@ -410,7 +410,7 @@ def everything():
     return [x, t], [*outputs, pytensor.grad(total, x)], values
 
 
-@pytest.mark.parametrize("linker", ["cvm", "numba"])
+@pytest.mark.parametrize("linker", ["cvm", pytest.param("numba", marks=pytest.mark.on_33)])
 def test_backends_agree(everything, linker, request):
     if linker == "cvm":
         request.getfixturevalue("needs_cxx")
