@@ -22,7 +22,7 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.mode import Mode
 
-from theanoguard import precision
+from theanoguard import GuardMode, MeasuredCalls, precision
 
 Formula = Callable[..., Any]
 Program = tuple[Any, dict[Any, np.ndarray]]
@@ -312,25 +312,27 @@ def named(found: Any) -> list[str]:
 SHAPES: dict[str, tuple[None, ...]] = {"x": (None,), "m": (), "s": ()}
 
 
-def cost(dtype: str, size: int = 1000) -> float:
-    """Return the processor's time of ``precision`` against a call of Python's linker.
-
-    The function is a log-density with its gradient.
-    """
+def density(dtype: str, size: int) -> tuple[list[Any], Program]:
+    """Return the inputs of a log-density with its gradient, and the program."""
     x, m, s = (
         pt.vector("x", dtype=dtype),
         pt.scalar("m", dtype=dtype),
         pt.scalar("s", dtype=dtype),
     )
     z = (x - m) / s
-    density = -0.5 * pt.sqr(z) - pt.log(s) + pt.log1p(pt.exp(-abs(z)))
-    graph = [density.sum(), *pytensor.grad(density.sum(), [m, s])]
+    total = (-0.5 * pt.sqr(z) - pt.log(s) + pt.log1p(pt.exp(-abs(z)))).sum()
     given = {
         x: (np.linspace(-2, 3, size) ** 2).astype(dtype),
         m: np.asarray(0.25, dtype),
         s: np.asarray(1.5, dtype),
     }
-    run = pytensor.function(list(given), graph, mode=Mode("py", None))
+    return list(given), ([total, *pytensor.grad(total, [m, s])], given)
+
+
+def cost(dtype: str, size: int = 1000) -> float:
+    """Return the processor's time of ``precision`` against a call of Python's linker."""
+    inputs, (graph, given) = density(dtype, size)
+    run = pytensor.function(inputs, graph, mode=Mode("py", None))
     run(*given.values())
     plain = min(_seconds(lambda: run(*given.values())) for _ in range(10))
     precision(graph, given, seconds=300, work=1e12)
@@ -338,6 +340,22 @@ def cost(dtype: str, size: int = 1000) -> float:
         min(_seconds(lambda: precision(graph, given, seconds=300, work=1e12)) for _ in range(3))
         / plain
     )
+
+
+def cost_of_calls(dtype: str, size: int, backend: str) -> tuple[float, float]:
+    """Return the seconds of a guarded call, and how many such calls a measured one costs."""
+    inputs, (graph, given) = density(dtype, size)
+    modes = [GuardMode(backend=backend, precision=m) for m in (None, MeasuredCalls(every=1))]
+    plain, measured = (pytensor.function(inputs, graph, mode=mode) for mode in modes)
+    times: dict[Any, list[float]] = {plain: [], measured: []}
+    for _ in range(5):
+        for run, calls in ((plain, 300), (measured, 3)):
+            run(*given.values())
+            seconds = _seconds(
+                lambda run=run, calls=calls: [run(*given.values()) for _ in range(calls)]
+            )
+            times[run].append(seconds / calls)
+    return min(times[plain]), min(times[measured]) / min(times[plain])
 
 
 def _seconds(call: Callable[[], Any]) -> float:
@@ -412,6 +430,14 @@ def main() -> None:
             print(
                 f"cost, {dtype}, {size} elements: {cost(dtype, size):.0f} calls of Python's linker"
             )
+    for backend in ("c", "numba"):
+        for dtype in ("float32", "float64"):
+            for size in (10, 1000, 10_000):
+                call, ratio = cost_of_calls(dtype, size, backend)
+                print(
+                    f"a measured call, {backend}, {dtype}, {size} elements: {ratio:.0f} guarded "
+                    f"calls of {call * 1e6:.0f} us"
+                )
 
 
 if __name__ == "__main__":

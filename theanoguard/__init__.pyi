@@ -4,7 +4,7 @@ from ._errors import TheanoguardError
 from ._event import GuardEvent
 from ._exact import Exact, exact
 from ._lint import Finding, lint
-from ._precision import Precision, precision
+from ._precision import MeasuredCalls, Precision, precision
 from ._provenance import provenance, track_provenance
 from .explain import Explanation, explain_exception, find_masked
 from .guard import GuardError, GuardMode, GuardSummary, NanGuardMode, events_of
@@ -42,6 +42,7 @@ __all__ = [
     "GuardMode",
     "GuardSummary",
     "Inspection",
+    "MeasuredCalls",
     "MonitorMode",
     "NanGuardMode",
     "Precision",

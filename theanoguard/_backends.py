@@ -58,6 +58,8 @@ class Backend:
         code could not restore them.
     flushes_subnormals : bool
         Whether operations take subnormal numbers for 0.
+    own_draws : bool
+        Whether random numbers are not NumPy's.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Backend:
     returns_early: bool = False
     keeps_arguments: bool = False
     flushes_subnormals: bool = False
+    own_draws: bool = False
 
     @cached_property
     def linker(self) -> Any:

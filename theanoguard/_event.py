@@ -38,7 +38,7 @@ class PathStep:
         return self.op if self.step is None else f"{self.op}, step {self.step}"
 
 
-WORDS = {"nan": "NaN", "inf": "Inf", "big": "Big value"}
+WORDS = {"nan": "NaN", "inf": "Inf", "big": "Big value", "digits": "Lost digits"}
 """Names of the kinds of bad values in a report."""
 
 MOST_CHARACTERS = 60
@@ -52,8 +52,9 @@ class GuardEvent:
 
     Parameters
     ----------
-    kind : {"nan", "inf", "big"}
-        The kind of the first bad element.
+    kind : {"nan", "inf", "big", "digits"}
+        The kind of the first bad element.  "digits" is an output that has lost digits
+        (:class:`MeasuredCalls`).
     role : {"node", "input", "shared", "constant"}
         Whether an operation computed the value or it came in.  Events of :func:`watching` have
         "weight", "gradient", "update" or "output".  Events of a :class:`GradientGuard` have

@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from theanoguard._compare.problem import Problem, make_problem, returned
-from theanoguard._compare.rewriting import Change, Judge, blamed, unguarded
+from theanoguard._compare.rewriting import Change, faults
 from theanoguard._context import setting
 from theanoguard._evaluate.replay import has_effects
 from theanoguard._patching import Patch, applied
@@ -61,7 +61,7 @@ class Comparing:
             if _inside.get() or tracker_of(fn.maker.fgraph) is None:
                 return call(fn, *args, **kwargs)
             with setting(_inside, True):
-                problem = None if kwargs else self._problem(fn, args)
+                problem = self._problem(fn, args, kwargs)
                 found = call(fn, *args, **kwargs)
                 if problem is not None:
                     self._judge(fn, problem, found)
@@ -69,14 +69,14 @@ class Comparing:
 
         return __call__
 
-    def _problem(self, fn: Any, args: tuple) -> Problem | None:
+    def _problem(self, fn: Any, args: tuple, kwargs: dict[str, Any]) -> Problem | None:
         """Return the problem of a call before it runs, None if it is not compared."""
         graph = fn.maker.fgraph
         if self._seen.get(graph, 0) >= CALLS:
             return None
         self._seen[graph] = self._seen.get(graph, 0) + 1
         try:
-            problem = make_problem(fn, args)
+            problem = make_problem(fn, args, kwargs)
         except Exception as error:  # bad arguments, or a graph that cannot be copied
             self._leave(error)
             return None
@@ -84,11 +84,7 @@ class Comparing:
 
     def _judge(self, fn: Any, problem: Problem, found: Any) -> None:
         try:
-            judge = Judge(problem, problem.reference())
-            values = dict(zip(problem.names, returned(fn, found), strict=True))
-            faults = [change for change in judge.changes(values) if change.is_fault]
-            mode = unguarded(fn.maker.mode)
-            self.changes += blamed(problem, mode, judge, faults)
+            self.changes += faults(problem, fn.maker.mode, returned(fn, found))
             self.compared += 1
         except Exception as error:  # the test goes on without its comparison
             self._leave(error)

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -224,8 +225,14 @@ def returned(fn: Function, found: Any) -> list:
     return [*outputs, *(fn.input_storage[i].storage[0] for _, i in updates)]
 
 
-def make_problem(graph_or_function: Any, inputs: Mapping | Sequence | None) -> Problem:
+def make_problem(
+    graph_or_function: Any,
+    inputs: Mapping | Sequence | None,
+    named: Mapping[str, Any] = MappingProxyType({}),
+) -> Problem:
     """Return the :class:`Problem` of what was handed to ``compare``.
+
+    `named` are the keyword arguments of a function's call.
 
     Raises
     ------
@@ -239,7 +246,7 @@ def make_problem(graph_or_function: Any, inputs: Mapping | Sequence | None) -> P
                 f"compare(): the inputs of a function are a list or a mapping, not {kind}.\n"
                 "Write [value] if the function has one input, or {name: value}."
             )
-        return _of_function(graph_or_function, inputs)
+        return _of_function(graph_or_function, inputs, named)
     outputs = graph_or_function
     if isinstance(outputs, Variable):
         outputs = [outputs]
@@ -282,10 +289,12 @@ def _of_graph(outputs: list[Variable], inputs: Mapping | Sequence | None) -> Pro
     return _problem(roots, outputs, _names(outputs), values, {}, [False] * len(roots), [])
 
 
-def _of_function(fn: Function, inputs: Mapping | Sequence | None) -> Problem:
+def _of_function(
+    fn: Function, inputs: Mapping | Sequence | None, named: Mapping[str, Any]
+) -> Problem:
     fgraph = fn.maker.fgraph
     try:
-        values = [copy_of(v) for v in captured_inputs(fn, arguments_of(fn, inputs), {})]
+        values = [copy_of(v) for v in captured_inputs(fn, arguments_of(fn, inputs), named)]
     except (TypeError, ValueError) as error:
         cells = zip(fn.maker.inputs, fn.input_storage, strict=True)
         takes = ", ".join(

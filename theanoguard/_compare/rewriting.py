@@ -477,6 +477,13 @@ def blamed(problem: Problem, mode: Mode, judge: Judge, changes: Iterable[Change]
     return named
 
 
+def faults(problem: Problem, mode: Mode, values: Sequence[Any]) -> list[Change]:
+    """Return the faults of the rewrites of a mode, by the values of a call's outputs."""
+    judge = Judge(problem, problem.reference())
+    changes = judge.changes(dict(zip(problem.names, values, strict=True)))
+    return blamed(problem, unguarded(mode), judge, [c for c in changes if c.is_fault])
+
+
 class _Search:
     """Compiles a problem without some rewrites, and looks which changes are left."""
 

@@ -6,18 +6,21 @@ amplifies.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Constant, Variable
 
 from theanoguard._arguments import checked
-from theanoguard._compare import compare
+from theanoguard._backends import backend_of
+from theanoguard._compare import Change
 from theanoguard._compare.problem import Problem, make_problem, returned
+from theanoguard._compare.rewriting import faults
 from theanoguard._exact.balls import is_balls, text_of
 from theanoguard._exact.moving import MOVING
 from theanoguard._exact.rules import is_real
@@ -105,21 +108,44 @@ def precision(f: Any, *inputs: Any, work: float = WORK, seconds: float = SECONDS
     is_function = isinstance(f, Function)
     given = (inputs[0] if len(inputs) == 1 else dict(inputs)) if not is_function else inputs
     problem = make_problem(f, given)
-    values = list(problem.values)
-    computed = _call(f, inputs) if is_function else None
+    if not is_function:
+        return measured(problem, None, None, work, seconds)
+    return measured(problem, _call(f, inputs), f.maker.mode, work, seconds)
+
+
+def measured(
+    problem: Problem, computed: list[Any] | None, mode: Mode | None, work: float, seconds: float
+) -> Precision:
+    """Return the digits of the outputs of a call.
+
+    Parameters
+    ----------
+    problem : Problem
+    computed : list or None
+        What a function has computed for each output; None measures the graph as written.
+    mode : Mode or None
+        Its mode.
+    work, seconds : float
+        As for :func:`precision`.
+    """
     budget = Budget(work, time.perf_counter() + seconds)
     notes = list(problem.notes)
+    backend = None if mode is None else backend_of(mode.linker)
+    if backend is not None and backend.own_draws and problem.draws():
+        notes.append(f"{backend.title} draws other random numbers: nothing was measured.")
+        return Precision({}, tuple(notes))
     try:
         with as_raised():
-            outputs = _Measuring(problem, values, computed, budget).outputs()
+            outputs = _Measuring(problem, problem.values, computed, budget).outputs()
     except OutOfLimits:
         outputs = {}
         notes.append(
             "The exact values are beyond the limit of work or time. "
             "Raise work= and seconds=, or give smaller inputs."
         )
-    if is_function:
-        outputs = {n: _with_rewrites(f, inputs, n, d) for n, d in outputs.items()}
+    if computed is not None and any(_is_by_rewrites(d) for d in outputs.values()):
+        changes = faults(problem, mode, computed)
+        outputs = {n: _with_rewrites(changes, n, d) for n, d in outputs.items()}
     return Precision(outputs, tuple(notes))
 
 
@@ -134,11 +160,15 @@ def _call(f: Any, inputs: Sequence[Any]) -> list[Any]:
             cell.storage[0] = value
 
 
-def _with_rewrites(f: Any, inputs: Sequence[Any], name: str, digits: Digits) -> Digits:
+def _is_by_rewrites(digits: Digits) -> bool:
+    """Whether an output has lost digits that the graph as written has."""
+    return digits.is_fault and not digits.losses
+
+
+def _with_rewrites(changes: Iterable[Change], name: str, digits: Digits) -> Digits:
     """Return the digits of an output with the rewrites that lost them, if it was not the graph."""
-    if digits.losses or not digits.is_fault:
-        return digits  # (as written, it lost them as well)
-    changes = compare(f, list(inputs), reference="as written")["compiled"].changes or ()
+    if not _is_by_rewrites(digits):
+        return digits
     losses = tuple(
         Loss(change.operation or name, "a rewrite", change.source, rewrites=change.rewrites)
         for change in changes

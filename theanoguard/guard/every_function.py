@@ -195,7 +195,10 @@ class guarding:
                     *args: Any,
                     **kwargs: Any,
                 ) -> None:
-                    make(maker, inputs, outputs, self._mode(mode), *args, **kwargs)
+                    mode = self._mode(mode)
+                    if isinstance(mode, GuardMode):
+                        kwargs.setdefault("function_class", mode.function_class)
+                    make(maker, inputs, outputs, mode, *args, **kwargs)
 
                 return __init__
 

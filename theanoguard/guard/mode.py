@@ -1,6 +1,7 @@
 """The compile modes: :class:`GuardMode`, and :class:`NanGuardMode` with PyTensor's face."""
 
 from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from typing import Any, Literal
 
@@ -10,6 +11,8 @@ from theanoguard._arguments import check_optimizer
 from theanoguard._backends import Backend, BackendName, NoLinker, backend_of, backends
 from theanoguard._event import GuardEvent
 from theanoguard._pytensor import (
+    Function,
+    FunctionMaker,
     JITLinker,
     config,
     get_mode,
@@ -19,7 +22,7 @@ from theanoguard._pytensor import (
 from theanoguard._releases import MISSING
 from theanoguard.guard.c.linker import GuardLinker
 from theanoguard.guard.graph.runtime import GuardedLinker
-from theanoguard.guard.policy import Action, Judge, Policy, When, make_policy
+from theanoguard.guard.policy import Action, Judge, Measures, Policy, When, make_policy
 from theanoguard.guard.reporting import Recorder
 from theanoguard.guard.rewriting import WatchedMode
 from theanoguard.guard.summary import GuardSummary, summarize
@@ -171,6 +174,8 @@ class GuardMode(WatchedMode):
         With ``when="later"``, the error is raised at the latest after `delay_calls` calls (31 at
         most), or in the first call after `delay_ms` milliseconds.  The guard keeps the inputs of
         these calls.
+    precision : MeasuredCalls or None
+        Also measure the digits of one call in many, as :func:`precision` does.
     backend : {"c", "jax", "numba", "pytorch", "auto"}
         The backend that compiles the function.  "auto" takes the backend that the function would
         have without a mode.
@@ -222,6 +227,7 @@ class GuardMode(WatchedMode):
         when: When | None = None,
         delay_calls: int = 10,
         delay_ms: float = 1000.0,
+        precision: Measures | None = None,
         backend: BackendName = "c",
     ) -> None:
         policy = make_policy(
@@ -243,6 +249,7 @@ class GuardMode(WatchedMode):
             when=when,
             delay_calls=delay_calls,
             delay_ms=delay_ms,
+            precision=precision,
         )
         if not isinstance(max_events, int) or max_events < 1:
             raise ValueError(f"max_events must be a positive integer, not {max_events!r}")
@@ -274,6 +281,16 @@ class GuardMode(WatchedMode):
         if recorder.log is not None:
             recorder.log = recorder.log.describing(self._settings())
 
+    @property
+    def function_class(self) -> type[Function]:
+        """The class of a function that is compiled with this mode."""
+        measures = self.policy.precision
+        return Function if measures is None else measures.function_class
+
+    @property
+    def function_maker(self) -> Callable[..., FunctionMaker]:
+        return partial(FunctionMaker, function_class=self.function_class)
+
     def _settings(self) -> dict[str, Any]:
         """Return the settings as plain data, for the header of a log."""
         policy, linker, optimizer = self.policy, self.linker, self.provided_optimizer
@@ -290,6 +307,7 @@ class GuardMode(WatchedMode):
             "judge": _name_of(policy.judge),
             "every": policy.every,
             "when": policy.when,
+            "precision": policy.precision and policy.precision.every,
             "check_integers": policy.check_integers,
             "check_indices": policy.check_indices,
             "action": _name_of(policy.action),
@@ -313,6 +331,7 @@ class GuardMode(WatchedMode):
             "judge": "node",
             "every": 1,
             "when": None,
+            "precision": None,
             "exempt": [],
         }
         parts += [f"{k}={settings[k]!r}" for k, v in defaults.items() if settings[k] != v]

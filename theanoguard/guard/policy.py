@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 from pytensor.compile.ops import TypeCastingOp
@@ -21,7 +21,7 @@ from pytensor.tensor.basic import TensorFromScalar
 from theanoguard._arguments import did_you_mean
 from theanoguard._event import GuardEvent
 from theanoguard._provenance import thawed_variables, user_stacklevel
-from theanoguard._pytensor import Variable, config, scalar_ops_of
+from theanoguard._pytensor import Function, Variable, config, scalar_ops_of
 from theanoguard._values import BadKind, arrays_in, is_sparse, kind_of
 from theanoguard.operations import Kind
 from theanoguard.operations.regions import NUMPY, Arrays, dtype_kind, unmarked
@@ -33,6 +33,13 @@ Judge: TypeAlias = Literal["node", "result"]
 When: TypeAlias = Literal["now", "later"]
 
 ACTIONS = get_args(Action)
+
+
+class Measures(Protocol):
+    """The settings of measured calls, and the class of a function that has them."""
+
+    every: int
+    function_class: ClassVar[type[Function]]
 
 
 @dataclass(frozen=True)
@@ -108,6 +115,8 @@ class Policy:
     delay_calls : int
     delay_ms : float
         After how many calls, and how many milliseconds, it is read at the latest.
+    precision : Measures or None
+        Which calls are followed by a measurement of their digits.
     action : str or callable
         One of `ACTIONS`, or a callable that receives the event.
     names : tuple of str
@@ -136,6 +145,7 @@ class Policy:
     when: When | None = None
     delay_calls: int = 10
     delay_ms: float = 1000.0
+    precision: "Measures | None" = None
     action: Action | Callable = "raise"
     names: tuple[str, ...] = ()
     ops: tuple[type, ...] = ()
@@ -313,6 +323,7 @@ def make_policy(
     when: When | None = None,
     delay_calls: int = 10,
     delay_ms: float = 1000.0,
+    precision: "Measures | None" = None,
 ) -> Policy:
     """Check the arguments of a mode and return its :class:`Policy`.
 
@@ -340,6 +351,10 @@ def make_policy(
             "audit=True computes each call again from the values that restore=False overwrites.\n"
             "Set one of them only."
         )
+    if precision is not None and not hasattr(precision, "function_class"):
+        raise TypeError(
+            f"precision must be theanoguard.MeasuredCalls(every=...) or None, not {precision!r}"
+        )
     names, ops, token = _split_exempt(exempt)
     return Policy(
         nan,
@@ -357,6 +372,7 @@ def make_policy(
         when=when,
         delay_calls=delay_calls,
         delay_ms=float(delay_ms),
+        precision=precision,
         action=action,
         names=names,
         ops=ops,

@@ -324,7 +324,7 @@ class Reporter:
     def act_on(self, trip: Trip) -> GuardError | None:
         """Do what the policy says about a trip; return the error to be raised, or None."""
         event = trip.event
-        event.attach(self.known.get(cause_of(event)))
+        event.attach(self.known.get(cause_of(event)), event.line)
         self.own.add(event)
         self.recorder.add(event)
         action = self.policy.action
@@ -344,7 +344,8 @@ class Reporter:
             import pdb
 
             color = wants_color(sys.stderr)
-            print(report_text(event, found.explanation, color=color), file=sys.stderr)
+            report = report_text(event, found.explanation, color=color)
+            print(report, *getattr(found, "__notes__", ()), sep="\n", file=sys.stderr)
             pdb.set_trace()
         return None
 
@@ -356,7 +357,7 @@ class Reporter:
             return
         count = self.repeats.count(cause)
         if count == 1:
-            said = str(self.explained(trip))
+            said = _with_notes(self.explained(trip))
             self.known[cause] = event.explanation
         else:
             known = event.explanation
@@ -372,7 +373,7 @@ class Reporter:
         """
         error = GuardError(trip.event)
         if trip.lost is not None:
-            trip.event.attach(None, _line_of(trip))
+            trip.event.attach(None, trip.event.line or _line_of(trip))
             error.add_note(trip.lost)
             return error
         try:
@@ -403,6 +404,11 @@ def note_on_loss(variables: Iterable[Variable]) -> str:
         "Set them to an earlier state.  To have the operation explained, run the same calls with"
         " restore=True."
     )
+
+
+def _with_notes(error: GuardError) -> str:
+    """Return the report of an error and its notes, as a traceback shows them."""
+    return "\n".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def _line_of(trip: Trip) -> Any:

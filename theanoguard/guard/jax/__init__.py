@@ -13,4 +13,5 @@ BACKEND = Backend(
     full_precision='jax.config.update("jax_default_matmul_precision", "float32")',
     returns_early=True,
     flushes_subnormals=True,
+    own_draws=True,
 )
