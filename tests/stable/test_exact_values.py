@@ -204,6 +204,10 @@ QUOTIENTS = {
         lambda x: x[:, :2] * pt.exp(x[:, :2]) / (1 + pt.exp(x[:, :2])),
         lambda x: _size_of_difference(x[:, :2], np.maximum(x[:, :2], 0)),
     ),
+    "of a weighted sum": (
+        lambda x: (np.arange(4, dtype="int8") * pt.exp(x)).sum(axis=1) / pt.exp(x).sum(axis=1),
+        lambda x: 1 + np.max(np.abs(x), axis=1),
+    ),
     "of two sums": (
         lambda x: pt.exp(x[:, :2]).sum(axis=1) / pt.exp(x).sum(axis=1),
         lambda x: _size_of_difference(np.max(x[:, :2], axis=1), np.max(x, axis=1)),
@@ -239,9 +243,44 @@ STABILIZED = {
     "log of 1 + exp": (lambda x: pt.log(1 + pt.exp(x)), np.abs),
     "log1p of exp": (lambda x: pt.log1p(pt.exp(x)), np.abs),
     "log of a sum of exps": (lambda x: pt.log(pt.exp(x) + pt.exp(x[:, ::-1])), _at_least_1),
+    "log of 1 and a sum": (lambda x: pt.log(1 + pt.exp(x).sum(axis=1)), _at_least_1),
+    "log of a mixture": (
+        lambda x: pt.log(0.25 * pt.exp(x) + 0.75 * pt.exp(x[:, ::-1])),
+        _at_least_1,
+    ),
+    "log of a weighted sum": (
+        lambda x: pt.log((np.arange(1, 5, dtype="int8") * pt.exp(x)).sum(axis=1)),
+        _at_least_1,
+    ),
+    "log of a multiple of exp": (lambda x: pt.log(3 * pt.exp(x)), _at_least_1),
     "log cosh": (lambda x: pt.log((pt.exp(x) + pt.exp(-x)) / 2), _at_least_1),
     "root of exp": (lambda x: pt.sqrt(pt.exp(x)), np.abs),
 }
+
+
+PRODUCTS = {
+    "factors from 0": pt.abs,
+    "positive factors": lambda x: pt.maximum(x, np.float32(1e-30)),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_log_of_a_product_has_the_error_of_the_docs(name, dtype):
+    def plain(x):
+        return pt.log(PRODUCTS[name](x).prod(axis=1))
+
+    def ours(x):
+        found = stabilize(plain(x))
+        assert [replacement.form for replacement in found.replacements] == ["sum of logs"]
+        return found.apply()[0]
+
+    def sizes(x):
+        return np.abs(np.log(np.abs(x))).sum(axis=1)
+
+    form = Form(ours, plain, [above("log")], scale=sizes, unit=np.ones_like)
+    largest = errors(form, dtype).max()
+    assert 1 / 8 < largest <= 1
 
 
 # Where the formula as written needs more digits than there are: 1e38 of them.

@@ -5,6 +5,7 @@ a form and a function that builds it.
 """
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -97,8 +98,9 @@ def _logarithm(variable: Variable, bounds: Any) -> Match | None:
                 return _softplus(other.owner.inputs[0], kind, chain)
     if scalar_class(core) is ps.TrueDiv and (difference := _log_of_quotient(core, bounds)):
         return "difference of logs", lambda new: through_views(chain, difference(new), new)
-    if scalar_class(core) is ps.Add and (sum_of_exps := _log_of(core)):
-        return "log of a sum of exps", lambda new: through_views(chain, sum_of_exps(new), new)
+    if log := _log_of(core, bounds):
+        form = "sum of logs" if scalar_class(core) is ps.Mul else "log of a sum of exps"
+        return form, lambda new: through_views(chain, log(new), new)
     if _is_reduction(core, ps.Mul) and bounds[node.inputs[0]].lo >= 0:
         (factors,), axes = node.inputs, node.op.axis
         log = pt.log if bounds[factors].positive else forms.log
@@ -149,16 +151,36 @@ def _quotient(variable: Variable, bounds: Any) -> Match | None:
     if matched is not None and not (bounds[y].positive and np.isfinite(bounds[x].hi)):
         h, axes = matched
         return "softmax", lambda new: forms.softmax(new(h), axes)
-    factors, exponential = _factors(x)
-    top, bottom = _log_of(exponential), _log_of(y)
     is_safe = bounds[y].positive and np.isfinite([bounds[x].hi, bounds[y].hi]).all()
-    if top is not None and bottom is not None and not is_safe:
-        return "exp of a difference", lambda new: math.prod(
-            [pt.exp(top(new) - bottom(new)), *map(new, factors)]
-        )
+    if not is_safe and (difference := _exp_of_difference(x, y, bounds)):
+        return "exp of a difference", difference
     if not bounds[y].zero:
         return None
     return "divide", lambda new: forms.divide(new(x), new(y))
+
+
+def _exp_of_difference(x: Variable, y: Variable, bounds: Any) -> Build | None:
+    """exp(a) / exp(b), where each may be a sum, with factors in the dividend or in its terms."""
+    bottom = _log_of(y, bounds)
+    axes: Sequence[int] = ()
+    top = _log_of(x, bounds)
+    factors: list[Variable] = []
+    if top is None and _is_reduction(x, ps.Add):
+        node = x.owner
+        axes = range(node.inputs[0].type.ndim) if node.op.axis is None else node.op.axis
+        (x,) = node.inputs
+    if top is None:
+        factors, x = _factors(x)
+        top = _log_of(x, bounds)
+    if top is None or bottom is None:
+        return None
+
+    def build(new: New) -> Variable:
+        ratio = pt.exp(top(new) - pt.expand_dims(bottom(new), tuple(axes)))
+        product = math.prod([ratio, *map(new, factors)])
+        return product.sum(tuple(axes)) if axes else product
+
+    return build
 
 
 def _factors(variable: Variable) -> tuple[list[Variable], Variable]:
@@ -172,38 +194,39 @@ def _factors(variable: Variable) -> tuple[list[Variable], Variable]:
     return [], variable
 
 
-def _log_of(variable: Variable) -> Build | None:
-    """Return what builds the logarithm of exp(x), of a sum of such terms, or of sum(exp(x)).
+def _log_of(variable: Variable, bounds: Any) -> Build | None:
+    """Return what builds the logarithm of exp(x), of positive multiples of it, and of their sums.
 
     They may be behind views and indexing.
     """
     core, chain = behind_views(variable)
-    if scalar_class(core) is ps.Exp:
+    kind = scalar_class(core)
+    if kind is ps.Exp:
         (x,) = core.owner.inputs
         return lambda new: through_views(chain, new(x), new)
-    if _is_sum_of(core, ps.Exp):
-        (x,), axes = core.owner.inputs[0].owner.inputs, core.owner.op.axis
-        return lambda new: through_views(chain, forms.logsumexp(new(x), axes), new)
-    if scalar_class(core) is ps.Add:
-        logs = [_log_of_term(term, core.type.dtype) for term in core.owner.inputs]
-        known = [log for log in logs if log is not None]
-        if len(known) == len(logs):
-            return lambda new: through_views(
-                chain, reduce(_logaddexp, [f(new) for f in known]), new
-            )
-    return None
-
-
-def _log_of_term(term: Variable, dtype: str) -> Build | None:
-    """Return what builds the logarithm of a term: exp(x), or a positive number."""
-    number = constant_number(viewed(term))
-    if number is not None and number > 0:
-        return lambda new: pt.log(pt.cast(new(term), dtype))
-    core, chain = behind_views(term)
-    if scalar_class(core) is not ps.Exp:
+    if _is_reduction(core, ps.Add):
+        term, axes = _log_of(core.owner.inputs[0], bounds), core.owner.op.axis
+        if term is None:
+            return None
+        return lambda new: through_views(chain, forms.logsumexp(term(new), axes), new)
+    if kind not in (ps.Add, ps.Mul):
         return None
-    (x,) = core.owner.inputs
-    return lambda new: through_views(chain, new(x), new)
+    known = [_log_of(v, bounds) for v in core.owner.inputs]
+    pairs = zip(known, core.owner.inputs, strict=True)
+    logs = [log or _log_of_positive(v, bounds, core.type.dtype) for log, v in pairs]
+    parts = [log for log in logs if log is not None]
+    if not any(known) or len(parts) < len(logs):
+        return None
+    joined = _logaddexp if kind is ps.Add else operator.add
+    return lambda new: through_views(chain, reduce(joined, [part(new) for part in parts]), new)
+
+
+def _log_of_positive(variable: Variable, bounds: Any, dtype: str) -> Build | None:
+    """Return what builds the logarithm of a positive number, or of a variable above 0."""
+    number = constant_number(viewed(variable))
+    if not (bounds[variable].positive if number is None else number > 0):
+        return None
+    return lambda new: pt.log(pt.cast(new(variable), dtype))
 
 
 def _logaddexp(x: Variable, y: Variable) -> Variable:
@@ -214,10 +237,10 @@ def _logaddexp(x: Variable, y: Variable) -> Variable:
 def _log_of_quotient(variable: Variable, bounds: Any) -> Build | None:
     """Return what builds log(exp(x) / y), for sums of exponentials and positive divisors."""
     x, y = variable.owner.inputs
-    top, bottom = _log_of(x), _log_of(y)
-    if top is None or (bottom is None and not bounds[y].positive):
+    top = _log_of(x, bounds)
+    bottom = _log_of(y, bounds) or _log_of_positive(y, bounds, variable.type.dtype)
+    if top is None or bottom is None:
         return None
-    bottom = bottom or (lambda new: pt.log(pt.cast(new(y), variable.type.dtype)))
     return lambda new: top(new) - bottom(new)
 
 
