@@ -135,14 +135,23 @@ def test_all_lines_of_python_2_are_found(tmp_path):
     assert (9, "numpy.int") in found
 
 
-def test_imports_beside_a_module(tmp_path):
+def test_imports_beside_a_module(tmp_path, capsys):
     package = tmp_path / "package"
     package.mkdir()
-    (package / "__init__.py").write_text("import layers\nfrom . import layers\n")
-    (package / "layers.py").write_text("import package.other\n")
-    [trouble] = project.read_project(tmp_path).troubles
-    assert (trouble.file, trouble.what) == ("package/__init__.py", "import layers")
-    assert "from . import" in trouble.remedy
+    names = [f"layer{number}" for number in range(9)]
+    imports = [f"import {name}\n" for name in names]
+    (package / "__init__.py").write_text("x.tostring()\nfrom . import layers\n" + "".join(imports))
+    for name in names:
+        (package / f"{name}.py").write_text("import package.other\n")
+    _, *troubles = project.read_project(tmp_path).troubles
+    assert [trouble.line for trouble in troubles] == [*range(3, 12)]
+    # The conversion from Python 2 comes first, and the imports are one name of the list.
+    assert main(["doctor", str(tmp_path)]) == 1
+    _, _, remedy, *_, what, places = capsys.readouterr().out.splitlines()[:6]
+    assert "This is Python 2" in remedy
+    assert what.strip() == "import of a module beside this one"
+    assert places.endswith("6 more")
+    theanoguard.install_theano()  # the command has uninstalled it
 
 
 def test_pickles_are_read_and_not_loaded(tmp_path):

@@ -105,8 +105,9 @@ SUITES = {
     "AgentNet": Suite("yandexdataschool/AgentNet c28b99f", ("tests/test_*.py",), needs=(LASAGNE,)),
     # The release on PyPI has no data for its tests.
     "TheanoLM": Suite("senarvi/theanolm 9904fae", ("tests/*/*_test.py",), "cxx="),
-    "PyMC3 3.8": Suite("pymc3==3.8", PYMC3, "cxx="),
+    "PyMC3 3.8": Suite("pymc3==3.8", PYMC3, "cxx=", options=("-p", "pytest_5")),
     "PyMC3 3.9": Suite("pymc3==3.9.3", PYMC3, "cxx="),
+    "PyMC3 3.10": Suite("pymc3==3.10.0", PYMC3, "cxx="),
     "PyMC3 3.11": Suite("pymc3==3.11.5", PYMC3, "cxx="),
     "theanets": Suite("lmjohns3/theanets 79db9f8", ("test/*_test.py",)),
     "pylearn2": Suite(
@@ -152,13 +153,14 @@ def unpacked(source, work):
     return directory
 
 
-def files_of(suite, directory):
-    """The files of tests of a project."""
+def files_of(suite, directory, only=("*",)):
+    """The files of tests of a project whose names match one of the patterns `only`."""
     found = {path for pattern in suite.tests for path in directory.glob(pattern)}
     return sorted(
         str(path.relative_to(directory))
         for path in found
         if not (suite.left_out and path.match(suite.left_out))
+        and any(path.match(pattern) for pattern in only)
     )
 
 
@@ -212,7 +214,7 @@ def outcomes(file, text):
 def count(name, work, arguments):
     """Run a suite on both sides; return the figures, and the tests that pass only there."""
     there, here = {}, {}
-    for file in files_of(SUITES[name], unpacked(SUITES[name].source, work)):
+    for file in files_of(SUITES[name], unpacked(SUITES[name].source, work), arguments.files):
         for side, ended in zip(SIDES, (there, here), strict=True):
             ended |= outcomes(file, run_file(name, file, side, work, arguments))
     passing = {test for test, outcome in there.items() if outcome == "PASSED"}
@@ -246,6 +248,9 @@ def main(argv=None):
         "--python37", help="a Python 3.7 with Theano 1.0.5; for PyMC3 3.11 one with Theano-PyMC 1.1"
     )
     parser.add_argument("--work", type=Path, default=Path("legacy-suites"), help="a directory")
+    parser.add_argument(
+        "--files", nargs="+", default=["*"], metavar="PATTERN", help="only these files of tests"
+    )
     parser.add_argument("--seconds", type=int, default=1800, help="how long a file may take")
     parser.add_argument("--test-seconds", type=int, default=300, help="how long a test may take")
     parser.add_argument("--table", action="store_true", help="show what is kept")

@@ -40,6 +40,7 @@ from theanoguard.guard import GuardError, GuardMode
 from theanoguard.guard.c import build as kernel
 from theanoguard.guard.mode import default_backend
 from theanoguard.shim.install import install_theano, uninstall_theano
+from theanoguard.shim.advice import PYTHON_2
 from theanoguard.shim.project import OPTIONS, Project, Trouble, read_project, requirements
 
 Status = Literal["ok", "warning", "problem"]
@@ -513,7 +514,8 @@ def render_project(project: Project, every: bool) -> str:
         remedy = OPTIONS.get(trouble.option or "", trouble.remedy)
         groups.setdefault((trouble.is_harmless, remedy), []).append(trouble)
     lines = [f"{project.files} file{'s' * (project.files != 1)} read.  Nothing was run.", ""]
-    for (harmless, remedy), troubles in sorted(groups.items(), key=lambda item: item[0][0]):
+    order = sorted(groups.items(), key=lambda item: (item[0][0], item[0][1] != PYTHON_2))
+    for (harmless, remedy), troubles in order:
         mark = MARKS[WARNING if harmless else PROBLEM]
         lines += textwrap.wrap(
             remedy, text_width(), initial_indent=f"{mark} ", subsequent_indent="  "

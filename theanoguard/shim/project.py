@@ -36,7 +36,6 @@ YIELD = (
     "Run the tests with pytest -p theanoguard.shim.pytest_plugin, which runs what this yields, or "
     "write @pytest.mark.parametrize: pytest alone does not run it."
 )
-RELATIVE = "Write from . import NAME, or run the program from this folder: this is Python 2."
 BINARY = 'Open the file in binary mode: open(name, "rb") or open(name, "wb").'
 TEXT_PICKLE = 'Python 2 wrote this pickle: read it with pickle.load(file, encoding="latin1").'
 FUNCTION_PICKLE = (
@@ -292,7 +291,7 @@ class Reader(ast.NodeVisitor):
         sibling = any(place.exists() for place in places)
         is_package = self.path.with_name("__init__.py").exists()
         if sibling and is_package and top not in sys.stdlib_module_names and top not in self.local:
-            self.add(node, f"import {top}", RELATIVE)
+            self.add(node, "import of a module beside this one", PYTHON_2)
             return True
         if top in self.local or sibling:
             return True
