@@ -1,6 +1,7 @@
 """Every name that NumPy and SciPy have removed is restored, or there is advice for it."""
 
 import importlib
+import inspect
 import json
 import sys
 import warnings
@@ -130,3 +131,43 @@ def test_functions_that_are_written_anew():
         assert np.fastCopyAndTranspose([[1, 2]]).shape == (2, 1)
     finally:
         undo()
+
+
+# Calls with parameters that are gone, and what they returned with NumPy 1.19 and SciPy 1.5.
+ROWS = [[2.0, 1.0], [1.0, 3.0]]
+CALLS = [
+    ("numpy.corrcoef", (ROWS,), {"bias": 1}, [[1, -1], [-1, 1]]),
+    ("numpy.histogram", ([1, 2, 2, 4], 3), {"normed": True}, [0.25, 0.5, 0.25]),
+    ("numpy.linalg.matrix_rank", (), {"M": ROWS}, 2),
+    ("numpy.percentile", ([1.0, 2.0], 40), {"interpolation": "lower"}, 1),
+    ("numpy.reshape", ([[1, 2]],), {"newshape": 2}, [1, 2]),
+    ("scipy.linalg.eigvalsh", (ROWS,), {"eigvals": (1, 1)}, [3.618033988749895]),
+    ("scipy.linalg.pinvh", (ROWS,), {"cond": 0.5}, [[0.0763932, 0.1236068], [0.1236068, 0.2]]),
+    ("scipy.linalg.solve", (ROWS, [1.0, 2.0]), {"sym_pos": True}, [0.2, 0.6]),
+    ("scipy.optimize.fmin_l_bfgs_b", (lambda x: x @ x, [1.0], lambda x: 2 * x), {"disp": 0}, [0]),
+    ("scipy.sparse.linalg.cg", (np.array(ROWS), [1.0, 2.0]), {"tol": 1e-9}, [0.2, 0.6]),
+    ("scipy.stats.moment", ([1.0, 2.0, 4.0],), {"moment": 2}, 14 / 9),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments", "old", "result"), CALLS, ids=[path for path, *_ in CALLS]
+)
+def test_parameters_that_are_gone(path, arguments, old, result):
+    try:
+        look_up(path)(*arguments, **old)
+    except TypeError as error:
+        assert f"{next(iter(old))}=" in advice(error)
+    undo = numpy_compat.install()
+    try:
+        found = look_up(path)(*arguments, **old)
+    finally:
+        undo()
+    found = found[0] if isinstance(found, tuple) else found
+    np.testing.assert_allclose(found, result, atol=1e-7)
+
+
+def test_todays_names_of_parameters_exist():
+    for path, lost in removed.PARAMETERS.items():
+        known = inspect.signature(look_up(path)).parameters
+        assert {new for new in lost.values() if new} <= known.keys(), path

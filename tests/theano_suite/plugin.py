@@ -94,6 +94,10 @@ class WithoutStructure(ast.NodeTransformer):
 
     def visit_Expr(self, node):  # noqa: N802
         called = ast.unparse(node.value.func) if isinstance(node.value, ast.Call) else ""
+        if called == "self._compile_and_check":  # only the shapes, of nodes of any class
+            node.value.args[3] = ast.Name("object", ast.Load())
+            node.value.keywords = [part for part in node.value.keywords if part.arg != "check_topo"]
+            node.value.keywords.append(ast.keyword("check_topo", ast.Constant(False)))
         is_assertion = re.search(r"\b(assert|_verify)\w*$", called) and "Raises" not in called
         return ast.Pass() if is_assertion and self.concerns(node.value) else node
 

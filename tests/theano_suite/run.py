@@ -8,6 +8,7 @@
     python tests/theano_suite/run.py --resume                # only what has not passed yet
     python tests/theano_suite/run.py --audit ifelse          # guarded, with audit=True
     python tests/theano_suite/run.py --table WORK ...        # what is known, as in the docs
+    python tests/theano_suite/run.py --docs extra_ops        # and write its row into the docs
     python tests/theano_suite/run.py --record-105 --python37 python3.7 signal
 
 The tests come from Theano's source distribution, which ``--source DIR`` names where it is
@@ -49,6 +50,7 @@ HERE = Path(__file__).resolve().parent
 EXPECTED = HERE / "expected"
 PASSES = HERE / "passes_1_0_5"
 HEAD = ["area", "in 1.0.5", "apart"]
+PAGE = HERE.parents[1] / "docs" / "theano_tests.rst"
 
 # What belongs to an area: directories or files.  Files of GPUs and of MPI belong to none.
 AREAS = {
@@ -428,6 +430,9 @@ def parse_arguments(argv):
     parser.add_argument("--resume", action="store_true", help="run what has not passed yet")
     parser.add_argument("--audit", action="store_true", help="guard with audit=True")
     parser.add_argument("--table", action="store_true", help="show the results in directories WORK")
+    parser.add_argument(
+        "--docs", action="store_true", help=f"write whole areas' rows to {PAGE.name}"
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="show what pytest shows")
     arguments, arguments.pytest = parser.parse_known_args(argv)
     if arguments.k:
@@ -445,17 +450,52 @@ def passing(judged, results):
     return good, f"{100 * good / len(judged):.1f} %" if judged else "-"
 
 
+def line_of_table(row, widths):
+    """A line of a table, whose first column is on the left."""
+    name, *figures = row
+    width, *others = widths
+    cells = [f"{figure:>{other}}" for figure, other in zip(figures, others, strict=True)]
+    return "  ".join([f"{name:{width}}", *cells])
+
+
 def show_table(head, rows):
     """A table, as reStructuredText has it."""
     widths = [20] + [max(9, len(name)) for name in head[1:]]
     rule = "  ".join("=" * width for width in widths)
     print(rule)
-    for number, (name, *figures) in enumerate([head, *rows]):
-        cells = [f"{figure:>{width}}" for figure, width in zip(figures, widths[1:], strict=True)]
-        print(f"{name:{widths[0]}}", *cells, sep="  ")
+    for number, row in enumerate([head, *rows]):
+        print(line_of_table(row, widths))
         if number == 0:
             print(rule)
     print(rule)
+
+
+def write_docs(rows):
+    """Write the rows of areas into the last table of the page, and the sums of its rows."""
+    page = PAGE.read_text("utf-8")
+    head = re.search(
+        rf"^area .* apart +pytensor {re.escape(version('pytensor'))} +share$", page, re.M
+    )
+    if head is None:
+        sys.exit(f"{PAGE.name} has no table for PyTensor {version('pytensor')}")
+    rule = page[head.end() :].split("\n", 2)[1]
+    start = head.end() + len(rule) + 2
+    end = page.index(f"\n{rule}", start)
+    known = {line.split()[0]: line for line in page[start:end].splitlines()}
+    known |= {row[0]: line_of_table(row, map(len, rule.split())) for row in rows}
+    page = page[:start] + "\n".join(known.values()) + page[end:]
+    # (The rows of the table before it have the share on an older PyTensor as well.)
+    figures = r"^\w+ +(\d+) +(\d+)( +[\d.]+ %)? +(\d+) +[\d.]+ %$"
+    good, of = Counter(), Counter()
+    for there, apart, older, here in re.findall(figures, page, re.M):
+        for table in ["all"] if older else ["all", "last"]:
+            good[table] += int(here)
+            of[table] += int(there) - (0 if older else int(apart))
+    for table, before in {"all": "``tox -e theano-suite`` +", "last": "in this table, "}.items():
+        share = 100 * good[table] / of[table]
+        text = f"{good[table]:,} of {of[table]:,} pass ({share:.1f} %)"
+        page = re.sub(rf"({before})[\d,]+ of [\d,]+ pass \([\d.]+ %\)", rf"\g<1>{text}", page)
+    PAGE.write_text(page, "utf-8")
 
 
 def passing_of_run(area, passes, results):
@@ -518,7 +558,7 @@ def main(argv=None):
         print(*(f"{count:8}  {name}" for name, count in audited.items()), sep="\n")
         return bool(audited["missed"])
 
-    complaints, rows = [], []
+    complaints, rows, wholes = [], [], []
     for area, found in results.items():
         whole = area in selected and not arguments.pytest
         passes = read_passes(area)
@@ -526,10 +566,14 @@ def main(argv=None):
         judged = passes if whole else passes & found.keys()
         apart = judged & {*marked("~", area)}
         rows.append([area, len(judged), len(apart), *passing(judged - apart, found)])
+        if whole:
+            wholes.append(rows[-1])
     if complaints:
         print("\nNot as expected:", *sorted(complaints), sep="\n")
     print()
     show_table([*HEAD, "here", "share"], rows)
+    if arguments.docs:
+        write_docs(wholes)
     return bool(complaints)
 
 

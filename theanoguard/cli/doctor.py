@@ -39,8 +39,8 @@ from theanoguard.explain.text.report import bytes_text
 from theanoguard.guard import GuardError, GuardMode
 from theanoguard.guard.c import build as kernel
 from theanoguard.guard.mode import default_backend
-from theanoguard.shim.install import install_theano, uninstall_theano
 from theanoguard.shim.advice import PYTHON_2
+from theanoguard.shim.install import install_theano, uninstall_theano
 from theanoguard.shim.project import OPTIONS, Project, Trouble, read_project, requirements
 
 Status = Literal["ok", "warning", "problem"]

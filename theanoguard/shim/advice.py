@@ -204,6 +204,24 @@ def advice_on_name(path):
     return f"{text}."
 
 
+def advice_on_parameter(function, name):
+    """Return what to do about a parameter that a function of NumPy or SciPy has lost, or None."""
+    text = removed.instead_of_parameter(function, name)
+    return text and f"{text}, or r{NUMPY_COMPAT[1:]}"
+
+
+def lost_parameter(text):
+    """Return the function and the lost parameter that an error is about, or None."""
+    if found := re.search(
+        r"_?(\w+?)(?:_dispatcher)?\(\) got an unexpected keyword argument '(\w+)'", text
+    ):
+        name, parameter = found.groups()
+        for path, lost in removed.PARAMETERS.items():
+            if path.rpartition(".")[2] == name and parameter in lost:
+                return path, parameter
+    return None
+
+
 def advice(error):
     """Return what the user can do about an error, or None.
 
@@ -222,6 +240,8 @@ def advice(error):
         text = f"{text} {error.text or ''}"
     if isinstance(error, (AttributeError, ImportError)) and (path := removed_name(text)):
         return advice_on_name(path)
+    if isinstance(error, TypeError) and (lost := lost_parameter(text)):
+        return advice_on_parameter(*lost)
     for rule in RULES:
         if isinstance(error, rule.kinds) and re.search(rule.pattern, text):
             return rule.advice

@@ -3,6 +3,7 @@
 import builtins
 import functools
 import importlib
+import inspect
 import pkgutil
 import sys
 import unittest
@@ -12,7 +13,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
-from .removed import MODULES, TABLE, is_alias
+from .removed import MODULES, PARAMETERS, TABLE, is_alias
 
 
 def asscalar(a):
@@ -280,6 +281,31 @@ OF_SPARSE = {
 }
 
 
+def takes(function, renamed):
+    """Return a function that also takes old parameters; `renamed` has their names of today."""
+
+    @functools.wraps(function)
+    def called(*args, **kwargs):
+        for old in renamed.keys() & kwargs.keys():
+            value = kwargs.pop(old)
+            if renamed[old] and value is not None:
+                kwargs[renamed[old]] = value
+        return function(*args, **kwargs)
+
+    return called
+
+
+def with_old_parameters():
+    """Yield module, name and replacement of each function that has lost parameters."""
+    for path, renamed in PARAMETERS.items():
+        module, _, name = path.rpartition(".")
+        function = getattr(found(module), name, None)
+        if function is not None:
+            today = inspect.signature(function).parameters
+            if lost := {old: new for old, new in renamed.items() if old not in today}:
+                yield found(module), name, takes(function, lost)
+
+
 def restores(path):
     """Whether `install` restores an object or a module that has been removed.
 
@@ -371,13 +397,14 @@ def install():
     attributes = [name for name in OF_SPARSE if not hasattr(sparse, name)]
     for name in attributes:
         setattr(sparse, name, OF_SPARSE[name])
-    before = {name: getattr(np, name) for name in REPLACED}
-    for name, function in REPLACED.items():
-        setattr(np, name, function)
+    replaced = [(np, *entry) for entry in REPLACED.items()] + [*with_old_parameters()]
+    before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
+    for module, name, function in replaced:
+        setattr(module, name, function)
 
     def undo():
-        for name, function in before.items():
-            setattr(np, name, function)
+        for module, name, function in before:
+            setattr(module, name, function)
         for name in attributes:
             delattr(sparse, name)
         for module, name in added:

@@ -20,7 +20,15 @@ from pathlib import Path
 from types import ModuleType
 
 from . import python_compat, removed
-from .advice import INTEGERS, NUMPY_COMPAT, PYTHON_2, PYTHON_COMPAT, advice, advice_on_name
+from .advice import (
+    INTEGERS,
+    NUMPY_COMPAT,
+    PYTHON_2,
+    PYTHON_COMPAT,
+    advice,
+    advice_on_name,
+    advice_on_parameter,
+)
 
 LARGEST_PICKLE = 64 << 20  # bytes that are read of a pickle
 SKIPPED = {".git", ".hg", ".tox", ".venv", "venv", "env", "node_modules", "__pycache__", "build"}
@@ -194,7 +202,8 @@ def remedy_for_name(path: str, error: Exception) -> str:
     if package == "theano":
         _, _, use = str(error).partition("\n")
         return (
-            use or "Theano 1.0.5 does not have this name either: look for it in its documentation."
+            use
+            or "The shim does not have this name: look for another one in Theano's documentation."
         )
     if package in ("numpy", "scipy"):
         version = sys.modules[package].__version__
@@ -313,7 +322,7 @@ class Reader(ast.NodeVisitor):
         if (
             self.guards
             or top in self.local
-            or top.startswith("_")
+            or top.startswith("__")
             or top in ("this", "antigravity")
         ):
             return
@@ -324,16 +333,21 @@ class Reader(ast.NodeVisitor):
 
     # What is used
 
+    def path_of(self, node: ast.AST) -> str | None:
+        """Return the dotted name of an object that was imported, or None."""
+        parts = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        base = self.aliases.get(node.id) if isinstance(node, ast.Name) else None
+        return base and ".".join([base, *reversed(parts)])
+
     def visit_Attribute(self, node: ast.Attribute) -> None:  # noqa: N802
         """Check a dotted name, or a method that arrays, dicts or tests do not have any more."""
-        parts, inner = [node.attr], node.value
-        while isinstance(inner, ast.Attribute):
-            parts.append(inner.attr)
-            inner = inner.value
-        base = self.aliases.get(inner.id) if isinstance(inner, ast.Name) else None
-        if base is not None:
+        path = self.path_of(node)
+        if path is not None:
             if isinstance(node.ctx, ast.Load):
-                self.check_name(node, ".".join([base, *reversed(parts)]))
+                self.check_name(node, path)
             return
         name = node.attr
         if name in PYTHON_2_METHODS:
@@ -380,7 +394,11 @@ class Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:  # noqa: N802
-        """Find divisions that must be whole numbers, and pickles that are opened as text."""
+        """Find parameters that are gone, divisions, and pickles that are opened as text."""
+        path = self.path_of(node.func) or ""
+        for keyword in node.keywords:
+            if keyword.arg and (text := advice_on_parameter(path, keyword.arg)):
+                self.add(keyword, f"{path}({keyword.arg}=)", text)
         called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         called = node.func.id if isinstance(node.func, ast.Name) else called
         if called in SHAPED:

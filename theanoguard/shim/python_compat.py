@@ -1,5 +1,7 @@
 """Names that Python's library had in 3.7 and has removed since."""
 
+import _ast
+import ast
 import base64
 import collections
 import collections.abc
@@ -114,6 +116,7 @@ def assert_dict_contains(self, subset, dictionary, msg=None):
 
 # The names that modules and classes have lost, and the objects that they stood for.
 NAMES: dict[ModuleType | type, dict[str, object]] = {
+    _ast: dict.fromkeys(("Bytes", "NameConstant", "Num", "Str"), ast.Constant),
     collections: {name: getattr(collections.abc, name) for name in collections.abc.__all__},
     inspect: {"ArgSpec": ArgSpec, "getargspec": getargspec},
     time: {"clock": time.process_time},

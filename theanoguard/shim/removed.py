@@ -24,12 +24,32 @@ def read_table() -> dict[str, dict[str, str]]:
 
 TABLE = read_table()
 MODULES = TABLE.pop("modules")
+# By function, what each parameter that it has lost is called today; nothing if it can be left out.
+PARAMETERS = {
+    path: dict(pair.split("=") for pair in text.split())
+    for path, text in TABLE.pop("parameters").items()
+}
 # Old releases of SciPy repeated NumPy's namespace.
 TABLE["scipy"] = TABLE["numpy"] | {
     name: f"numpy.{name}"
     for name in np.__all__
     if callable(getattr(np, name)) or name in SCIPY_VALUES
 }
+
+
+def instead_of_parameter(function: str, name: str) -> str | None:
+    """Return what to write instead of a parameter that a function has lost, or None.
+
+    Examples
+    --------
+    >>> from theanoguard.shim.removed import instead_of_parameter
+    >>> instead_of_parameter("numpy.histogram", "normed")
+    'Write density= instead of normed='
+    """
+    today = PARAMETERS.get(function, {}).get(name)
+    if today is None:
+        return None
+    return f"Write {today}= instead of {name}=" if today else f"Leave {name}= out"
 
 
 def is_alias(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""A plugin with which `pytest.fixture` takes the scope as its first argument, as before pytest 6."""
+"""A plugin with which `pytest.fixture` takes the scope first, as before pytest 6."""
 
 import pytest
 
