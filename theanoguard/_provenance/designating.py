@@ -14,6 +14,7 @@ from pytensor.graph.op import Op
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
+from pytensor.tensor.subtensor import Subtensor
 
 from theanoguard._context import setting
 from theanoguard._provenance.backward import Original, gradient_frame
@@ -253,6 +254,8 @@ class Designations:
         """
         inputs, written = self.original[node], self.of(node.outputs[0]).operands
         position = list(inputs).index(variable)
+        if isinstance(node.op, Subtensor) and len(written) == 1 and position == 0:
+            return written[0]
         if len(written) != len(inputs):
             return None
         return written[1 - position if self._is_swapped(node, written) else position]

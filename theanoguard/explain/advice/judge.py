@@ -6,9 +6,10 @@ formula has a value and the arithmetic lost it, or the formula has no value ther
 whether another formula is the same function.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -268,6 +269,8 @@ class Judge:
         build: Callable[[Any], Variable],
         operands: Sequence[Variable],
         one_sign: Collection[Variable] = (),
+        spot: Spot | None = None,
+        new: Mapping[Variable, Any] = MappingProxyType({}),
     ) -> bool:
         """Return whether a form of a variable is the same function of operands around their values.
 
@@ -282,8 +285,12 @@ class Judge:
         operands : sequence of Variable
         one_sign : collection of Variable
             Operands whose numbers keep the sign that they have.
+        spot : Spot, optional
+            Knows the values, if they are those of another graph.
+        new : mapping of Variable to value, optional
+            The values of operands that are not in the graph.
         """
-        replay = self.spot.replay
+        replay = (spot or self.spot).replay
         reached, nodes = set(operands), toposort([variable])
         for node in nodes:
             if not reached.isdisjoint(node.inputs):
@@ -299,7 +306,7 @@ class Judge:
         inside = set(own.values())
         others = [v for v in ancestors([user, form]) if v.owner is None and v not in inside]
         given |= {v: replay.value(v) for v in others if not isinstance(v, Constant)}
-        values = {v: np.asarray(replay.value(v)) for v in operands}
+        values = {v: np.asarray(new[v] if v in new else replay.value(v)) for v in operands}
         for varied in variants(*values.values()):
             pairs = zip(values.items(), varied, strict=True)
             changed = {

@@ -20,6 +20,7 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar import math as psm
+from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.shape import Shape_i
@@ -36,6 +37,7 @@ from theanoguard.explain.advice.exact import Form, exact_forms
 from theanoguard.explain.advice.hints import GROWS, UNDERFLOWED, WITHOUT_TRIAL, with_hint
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.logarithms import InLogs, axes_text
+from theanoguard.explain.advice.loops import Edit, LoopInLogs, loops_in_logs
 from theanoguard.explain.advice.source_edit import (
     Span,
     bare,
@@ -115,6 +117,8 @@ class Remedy:
         A variable that is the same function, if the changed variable is not, and the changed one.
     edits : tuple of Edit
         The expressions to write, where the remedy is not one expression of `x`.
+    loop : LoopInLogs or None
+        The loop that the edits change.
     """
 
     spot: Any = field(repr=False)
@@ -131,28 +135,7 @@ class Remedy:
     larger: dict = field(default_factory=dict, repr=False)
     around: tuple = ()
     edits: tuple = ()
-
-
-@dataclass(frozen=True)
-class Edit:
-    """An expression to write in place of a variable.
-
-    Parameters
-    ----------
-    variable : Variable
-    code : str
-        The expression, with PyTensor's module as ``pt``.
-    operands : dict of str to Variable
-        What the names in the code stand for.
-    alike : dict of Variable to list of Variable
-        The variables that the same code of the user computes, such as in a function that is called
-        twice, and their operands.
-    """
-
-    variable: Variable
-    code: str
-    operands: dict[str, Variable]
-    alike: dict[Variable, list[Variable]]
+    loop: LoopInLogs | None = None
 
 
 @dataclass(frozen=True)
@@ -412,7 +395,13 @@ def same_functions(judge: Judge, backward: bool) -> Iterator[Remedy]:
         yield _guarded(spot, UNROUNDED[op], 0.0)
     if judge.kind == "lost":
         yield from _from_maximum(spot)
-    yield from (_with_logs(spot, {variable: found}) for variable, found in logs.items())
+    for variable, in_logs in logs.items():
+        words = _with_logs(spot, {variable: in_logs})
+        if any(isinstance(v.owner.op, Scan) for _, v in in_logs.parts):
+            around = spot if spot.body is None else judge.built.outermost(spot)
+            for loop in loops_in_logs(judge.built, around, variable, in_logs.of):
+                yield replace(words, edits=loop.all_edits, loop=loop)
+        yield words
 
 
 def _from_maximum(spot: Spot) -> Iterator[Remedy]:
@@ -592,7 +581,7 @@ def _edit_of(spot: Spot, variable: Variable, logs: InLogs) -> Edit | None:
         other = None if same is None else same.code()
         if other is not None and other[0] == code:
             alike[node.outputs[0]] = list(other[1].values())
-    return Edit(variable, code, operands, alike)
+    return Edit(variable, code, operands, spot, alike)
 
 
 MAX_PARTS = 6
@@ -929,6 +918,8 @@ def _is_same_around(remedy: Remedy, judge: Judge) -> bool:
             lambda new: rebuild([whole], {changed: inside, remedy.x: lambda _: new(remedy.x)})[0],
             [remedy.x],
         )
+    if remedy.loop is not None:
+        return all(edit.holds_around(judge) for edit in remedy.edits)
     for edit in remedy.edits:
         real = {name: v for name, v in edit.operands.items() if v.type.dtype[:5] == "float"}
         factors = [v for name, v in real.items() if f"pt.log({name})" in edit.code]
@@ -1020,6 +1011,8 @@ def _told(remedy: Remedy, judge: Judge, cause: Cause) -> _Told | None:
 
     The number that is quoted is the result of the code that is printed, in the user's module.
     """
+    if remedy.loop is not None:
+        return _told_edits(remedy, judge, cause.source)
     trial = _tried(remedy, remedy.builders, judge)
     if trial is None:
         return None
@@ -1054,15 +1047,14 @@ def _told_edits(remedy: Remedy, judge: Judge, source: SourceLine | None) -> "_To
 
     They are run in the user's module.
     """
-    builders: dict[Variable, Callable] = {}
+    made: dict[int, Made] = {}
     lines: dict[tuple, tuple] = {}
     said: dict[tuple, list[str]] = {}
-    for edit in sorted(remedy.edits, key=lambda e: _column(e.variable), reverse=True):
-        place = source_place(edit.variable)
-        if place is None or (found := _written_edit(remedy, edit, place)) is None:
+    for edit in sorted(remedy.edits, key=lambda e: _column(_place_of(e)), reverse=True):
+        place = _place_of(edit)
+        if place is None or (found := _written_edit(edit, place)) is None:
             return None
-        text, made = found
-        builders |= {v: _from_operands(made, operands) for v, operands in edit.alike.items()}
+        text, made[id(edit)] = found
         here = place.file, place.line
         old = lines.get(here, (place, place.text))[1]
         replacement = replaced(old, place.marked, text, _default_module(remedy))
@@ -1071,6 +1063,7 @@ def _told_edits(remedy: Remedy, judge: Judge, source: SourceLine | None) -> "_To
         what, new = replacement
         lines[here] = place, new
         said.setdefault(here, []).insert(0, bare(what))
+    builders = _builders_of(remedy, [made[id(edit)] for edit in remedy.edits])
     trial = _tried(remedy, builders, judge) if builders else None
     change: tuple[str, ...] = ()
     for _, (place, new) in sorted(lines.items()):
@@ -1085,23 +1078,37 @@ def _told_edits(remedy: Remedy, judge: Judge, source: SourceLine | None) -> "_To
     texts = [
         listed(what) + _on_lines([lines[here][0]], near) for here, what in sorted(said.items())
     ]
+    if remedy.loop is not None:  # (the lines are printed, and the sentence would repeat them)
+        places = [place for _, (place, _) in sorted(lines.items())]
+        texts = [f"the state of the loop in logarithms{_on_lines(places, near)}"]
     return _Told(f"With {listed(texts)} {trial.text}.", change)
 
 
-def _column(variable: Variable) -> int:
-    place = source_place(variable)
+def _place_of(edit: Edit) -> SourceLine | None:
+    return edit.place or source_place(edit.variable)
+
+
+def _column(place: SourceLine | None) -> int:
     return place.marked[0] if place is not None and place.marked else 0
+
+
+def _builders_of(remedy: Remedy, made: list[Made]) -> Builders:
+    """Return what builds the results, from what the code of the edits makes of its operands."""
+    if remedy.loop is not None:
+        return remedy.loop.builders(made)
+    pairs = zip(remedy.edits, made, strict=True)
+    return {v: _from_operands(m, o) for edit, m in pairs for v, o in edit.alike.items()}
 
 
 def _from_operands(made: Made, operands: list[Variable]) -> Callable:
     return lambda new: made.of(*map(new, operands))
 
 
-def _written_edit(remedy: Remedy, edit: Edit, place: Any) -> tuple[str, Made] | None:
+def _written_edit(edit: Edit, place: SourceLine) -> tuple[str, Made] | None:
     """Return the code of an expression with the user's names, and what it makes of operands."""
     if module_of(edit.variable) != "pt":
         return None
-    names = _names_for(remedy.spot, edit)
+    names = _names_for(edit)
     names = {k: v and with_modules(v, place.file, place.line) for k, v in names.items()}
     if None in names.values() or not all(map(is_expression, names.values())):
         return None
@@ -1112,10 +1119,13 @@ def _written_edit(remedy: Remedy, edit: Edit, place: Any) -> tuple[str, Made] | 
     return None
 
 
-def _names_for(spot: Spot, edit: Edit) -> dict[str, Any]:
+def _names_for(edit: Edit) -> dict[str, Any]:
     """Return how the user writes the operands of an edit, with the axes that broadcast them."""
-    names = {}
+    names, spot = {}, edit.spot
     for operand, variable in edit.operands.items():
+        if variable is edit.variable and edit.place is not None and edit.place.marked:
+            names[operand] = edit.place.text[slice(*edit.place.marked)]
+            continue
         names[operand] = name = spot.name_in(variable, edit.variable)
         node = variable.owner
         if name and node is not None and isinstance(node.op, DimShuffle):
@@ -1134,7 +1144,7 @@ def _in_place_of(remedy: Remedy) -> str | None:
     texts = []
     for edit in remedy.edits:
         old, place = remedy.spot.name_of(edit.variable), source_place(edit.variable)
-        names = _names_for(remedy.spot, edit)
+        names = _names_for(edit)
         if place is None or None in (old, *names.values()):
             return None
         for template in spellings(as_template(edit.code, place.file), place.file, place.text)[:1]:

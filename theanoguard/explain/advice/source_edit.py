@@ -50,7 +50,7 @@ def edited(
     ('px.math.maximum(p, 1e-12)', 'y = px.math.log(px.math.maximum(p, 1e-12))')
     """
     code, _, comment = text.partition("  #")
-    tree = _parsed(code)
+    tree = parsed_line(code)
     if tree is None:
         return None
     written = (node for node in ast.walk(tree) if isinstance(node, ast.expr))
@@ -113,7 +113,7 @@ def replaced(
     ('(x + np.log(2))', 'y = (x + np.log(2)).sum()')
     """
     code = text.partition("  #")[0]
-    tree = _parsed(code)
+    tree = parsed_line(code)
     if tree is None or not marked or "{x}" in template:
         return None
     span = _in_bytes(code, marked)
@@ -150,7 +150,7 @@ def rewritten(
     ('pt.maximum(p / p.sum(), 1e-12)', "pm.Categorical('y', pt.maximum(p / p.sum(), 1e-12))")
     """
     code = text.partition("  #")[0]
-    tree, wanted = _parsed(code), _parsed(expression)
+    tree, wanted = parsed_line(code), _parsed(expression)
     if tree is None or not expression or wanted is None:
         return None
     same = [n for n in ast.walk(tree) if isinstance(n, ast.expr) and _is_same(n, wanted.body[0])]
@@ -184,7 +184,7 @@ def with_keyword(text: str, marked: Span | None, keyword: str) -> tuple[str, str
     ('jitter=1e-10', "f = gp.prior('f', X, jitter=1e-10)")
     """
     code = text.partition("  #")[0]
-    tree = _parsed(code)
+    tree = parsed_line(code)
     name, _, value = keyword.partition("=")
     if tree is None or not marked or not value:
         return None
@@ -192,36 +192,6 @@ def with_keyword(text: str, marked: Span | None, keyword: str) -> tuple[str, str
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and _span(n) == span]
     given = [k for call in calls for k in call.keywords if k.arg == name]
     return (keyword, _spliced(code, _span(given[0].value), value)) if given else None
-
-
-def assigned(text: str, name: str, template: str, module: str = "pt") -> str | None:
-    """Return a line that assigns a changed value to a name, or None if the line assigns no name.
-
-    Parameters
-    ----------
-    text : str
-        The line.
-    name : str
-    template : str
-        What to write, with ``{x}`` for the value and ``{pt}`` for PyTensor's module.
-    module : str
-        PyTensor's module, for a line that does not name it.
-
-    Examples
-    --------
-    >>> assigned("p = pt.sigmoid(z)[:, 0]", "p", "{pt}.clip({x}, 1e-9, 1 - 1e-9)")
-    'p = pt.clip(pt.sigmoid(z)[:, 0], 1e-9, 1 - 1e-9)'
-    """
-    code = text.partition("  #")[0]
-    tree = _parsed(code)
-    if tree is None:
-        return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == [name]:
-            start, end = _span(node.value)
-            new = template.format(pt=_module(tree, module), x=code.encode()[start:end].decode())
-            return _spliced(code, (start, end), new)
-    return None
 
 
 def index_of_argument(text: str, marked: Span | None) -> str:
@@ -352,7 +322,9 @@ def listed(texts: Iterable[str]) -> str:
 def _stands_alone(node: ast.expr, tree: ast.Module) -> bool:
     """Return whether an expression is all of an argument or of what is assigned or returned."""
     parent = next(p for p in ast.walk(tree) if node in ast.iter_child_nodes(p))
-    return isinstance(parent, ast.stmt) or node in getattr(parent, "args", ())
+    if isinstance(parent, ast.Call):
+        return node in parent.args
+    return isinstance(parent, ast.stmt | ast.keyword | ast.List | ast.Tuple | ast.Lambda)
 
 
 def _span(node: ast.expr) -> Span:
@@ -361,11 +333,27 @@ def _span(node: ast.expr) -> Span:
 
 
 def _parsed(code: str) -> ast.Module | None:
-    for attempt in (code, f"{code}: pass"):
-        try:
-            return ast.parse(attempt)
-        except SyntaxError:
-            continue
+    try:
+        return ast.parse(code)
+    except SyntaxError:
+        return None
+
+
+_PARTS = ("{}: pass", "{} pass", "if 0: pass\n{} pass", "{}\n)", "print(\n{}\n)", "print(\n{}")
+"""What makes a statement of a line: the head of a block, or a part of a call on several lines."""
+
+
+def parsed_line(code: str) -> ast.Module | None:
+    """Return the syntax tree of a line, which may be a part of a statement; None if it has none.
+
+    Examples
+    --------
+    >>> [parsed_line(code) is not None for code in ("if a > 0:", "f(a,", "a + b, c=d", "a +")]
+    [True, True, True, False]
+    """
+    for part in ("{}", *_PARTS):
+        if (tree := _parsed(part.format(code))) is not None:
+            return ast.increment_lineno(tree, -1) if "\n{}" in part else tree
     return None
 
 

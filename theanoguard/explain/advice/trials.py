@@ -207,7 +207,9 @@ class Spot:
                 return text
             elsewhere = elsewhere or text
         name = self.name_of(variable)
-        return name if name is None or name.isidentifier() else elsewhere or name
+        if name is None:
+            return elsewhere if elsewhere is not None and elsewhere.isidentifier() else None
+        return name if name.isidentifier() else elsewhere or name
 
     def at(self, node: Apply) -> "Spot":
         """Return the spot of another operation of the same graph, in the same execution."""
@@ -515,6 +517,12 @@ class AsBuilt:
                     if has_no_derivative(inner, scope.replay):
                         return self._spot(inner, body, scope)
         return None
+
+    def first_run(self, body: Body) -> Spot | None:
+        """Return a spot in the first execution of a graph; None if it was not executed."""
+        node = next(iter(body.graph.toposort()), None)
+        scope = next(self._runs(body), None)
+        return None if node is None or scope is None else self._spot(node, body, scope)
 
     def outermost(self, spot: Spot) -> Any:
         """Return the spot of the loop in the function's own graph that a spot is in."""

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import ModuleType
 from typing import Any
@@ -19,6 +19,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
 
 from theanoguard._provenance.source import SourceLine
+from theanoguard.explain.advice.source_edit import parsed_line
 from theanoguard.stable.patterns import rebuild
 
 OPERAND = "operand_of_the_user"
@@ -292,6 +293,54 @@ def with_modules(text: str, file: str, number: int) -> str:
     return found[1]
 
 
+def arguments_at(place: SourceLine, names: tuple[str, str]) -> dict[str, list[SourceLine]]:
+    """Return where the elements of the second and third argument of ``scan`` are written.
+
+    Parameters
+    ----------
+    place : SourceLine
+        A line of the call.
+    names : tuple of str
+        The names of both arguments.
+
+    Returns
+    -------
+    dict of str to list of SourceLine
+        Without elements that are None.  A list is empty if one of its elements is a dictionary, or
+        is written on several lines.
+    """
+    tree = _parsed(place.file)
+    calls = [
+        ((node.end_lineno or 0) - node.lineno, node)
+        for node in (ast.walk(tree) if tree is not None else ())
+        if isinstance(node, ast.Call) and node.lineno <= place.line <= (node.end_lineno or 0)
+        if ast.unparse(node.func).endswith("scan")
+    ]
+    found: dict[str, list[SourceLine]] = dict.fromkeys(names, [])
+    for _, call in sorted(calls, key=lambda found: found[0])[:1]:
+        given = dict(zip(names, call.args[1:], strict=False))
+        given |= {k.arg: k.value for k in call.keywords if k.arg in names}
+        for name, value in given.items():
+            listed = value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
+            listed = [e for e in listed if not (isinstance(e, ast.Constant) and e.value is None)]
+            places = [_place_of(e, place) for e in listed]
+            found[name] = [p for p in places if p is not None] if None not in places else []
+    return found
+
+
+def _place_of(node: ast.expr, near: SourceLine) -> SourceLine | None:
+    """Return where an expression is written in the file of a line; None if not on one line."""
+    is_dict = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "dict"
+    if isinstance(node, ast.Dict | ast.Starred) or is_dict or node.lineno != node.end_lineno:
+        return None
+    line = linecache.getline(near.file, node.lineno)
+    code, before = line.encode(), len(line) - len(line.lstrip())
+    start, end = (len(code[:i].decode()) - before for i in (node.col_offset, node.end_col_offset))
+    marked = start, end
+    text = line.strip()
+    return replace(near, line=node.lineno, text=text, marked=marked, callers=(), loop=None)
+
+
 def is_in_scope(line: str, file: str, number: int, old: str) -> bool:
     """Return whether a line compiles, and all names that it reads are known where it stands.
 
@@ -320,13 +369,10 @@ def is_in_scope(line: str, file: str, number: int, old: str) -> bool:
 
 def names_in(line: str) -> set[str] | None:
     """Return the names that a line reads, or None if it does not compile."""
-    for attempt in (line, f"{line} pass", f"if 0: pass\n{line} pass"):
-        try:
-            tree = ast.parse(attempt)
-        except SyntaxError:
-            continue
-        return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - _stored(tree)
-    return None
+    tree = parsed_line(line)
+    if tree is None:
+        return None
+    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - _stored(tree)
 
 
 def bound_at(tree: ast.AST, number: int) -> set[str]:

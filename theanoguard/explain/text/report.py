@@ -137,8 +137,8 @@ def _blocks(
     def facts(most: int = MAX_OPERANDS) -> list[str]:
         return attempt("the text of the operands", [], _facts, explanation, most)
 
-    def advice(with_change: bool = True) -> list[str]:
-        return attempt("the text of the advice", [], _advice, explanation, paint, with_change)
+    def advice(signs: str = "-+") -> list[str]:
+        return attempt("the text of the advice", [], _advice, explanation, paint, signs)
 
     nothing: list[str] = []
     last = attempt("the last line", nothing, _footer, event, explanation, in_call, paint)
@@ -149,7 +149,8 @@ def _blocks(
         (2, lambda: deeper(brief=True), True),
         (0, lambda: place(callers=False), True),
         (1, lambda: facts(MAX_OPERANDS // 2), True),
-        (3, lambda: advice(with_change=False), False),
+        (3, lambda: advice(signs="+"), True),
+        (3, lambda: advice(signs=""), False),
     ):
         if blocks[i] and _lines_in(blocks) + for_path * least > MAX_LINES + 1:
             blocks[i] = shorter()
@@ -501,13 +502,14 @@ def _deeper(explanation: Explanation, paint: Painter, brief: bool = False) -> li
     return lines
 
 
-def _advice(explanation: Explanation, paint: Painter, with_change: bool = True) -> list[str]:
+def _advice(explanation: Explanation, paint: Painter, signs: str) -> list[str]:
+    """Return the advice, with those lines of the change that have one of some signs."""
     hint = explanation.advice
     if hint is None:
         return []
-    lines = hint.change if with_change else ()
-    signed = zip(cycle("-+"), lines, strict=False)
-    change = [f"  {sign} {line}" for sign, text in signed for line in text.splitlines()]
+    signed = zip(cycle("-+"), hint.change, strict=False)
+    shown = [(sign, text) for sign, text in signed if sign in signs]
+    change = [f"  {sign} {line}" for sign, text in shown for line in text.splitlines()]
     return [paint(GREEN, line) for line in [*_wrapped(hint), *change]]
 
 
