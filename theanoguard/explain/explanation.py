@@ -21,6 +21,7 @@ from theanoguard._steps import attempt, failures, foreign
 from theanoguard._values import Mask
 from theanoguard.explain.advice.hints import (
     DIVERGES,
+    OUT_OF_DOMAIN,
     WITHOUT_TRIAL,
     in_module,
     with_hint,
@@ -273,6 +274,9 @@ def _with_remedies(facts: Facts) -> Advice:
         if meaning.kind != "none" and _may_diverge(facts, told, outcome):
             outcome = replace(outcome, text=f"{outcome.text} {DIVERGES}.".lstrip())
         told = replace(told, hint=with_outcome(told.hint, outcome, meaning))
+    elif told.hint is None and meaning.kind == "none" and meaning.text:
+        hint = with_outcome(OUT_OF_DOMAIN, replace(outcome, text=""), meaning)
+        told = replace(told, hint=hint)
     if facts.blamed is deeper:
         cause = _as_built(facts.cause, outcome.spots, facts.mask)
         return Advice(facts, cause, told, meaning)

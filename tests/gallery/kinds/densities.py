@@ -243,6 +243,7 @@ TRUTH = {
         "start": "logs",
         "hint": "zero-by-zero",
         "fault": "lost",
+        "grade": "same",
         "arguments": (np.array([-800.0, -801.0]),),
     },
     "dirichlet_of_zero_share": {

@@ -146,6 +146,40 @@ def collinear_design(repaired=False):
     return [x, y], [beta], []
 
 
+def tiny_weights(repaired=False):
+    """The squares of tiny importance weights underflow, although their size does not matter."""
+    w = pt.dvector("w")
+    u = w / w.max() if repaired else w
+    n_eff = u.sum() ** 2 / (u**2).sum()  # culprit
+    return [w], [n_eff], []
+
+
+def rayleigh_quotient(repaired=False):
+    """The squares of an iterate that nobody has normalised overflow."""
+    a, x = pt.dmatrix("a"), pt.dvector("x")
+    if repaired:
+        x = x / abs(x).max()
+    q = x @ a @ x / (x @ x)  # culprit
+    return [a, x], [q], []
+
+
+def range_of_a_constant(repaired=False):
+    """Scaling to 0 to 1 divides by the range of a feature that is constant."""
+    x = pt.dvector("x")
+    size = x.max() - x.min()
+    if repaired:
+        size = size + 1e-8
+    scaled = (x - x.min()) / size  # culprit
+    return [x], [scaled], []
+
+
+def quantile_of_a_tail(repaired=False):
+    """A tail of more than 2 has no inverse."""
+    q = pt.dvector("q")
+    z = pt.erfcinv(pt.clip(2 * q, 1e-9, 2 - 1e-9) if repaired else 2 * q)  # culprit
+    return [q], [z], []
+
+
 TRUTH = {
     "dice_of_nothing": {
         "op": "true_div",
@@ -331,5 +365,49 @@ TRUTH = {
             np.array([[1.0, 2.0], [3.0, 6.0]]),
             np.array([1.0, 2.0]),
         ),
+    },
+    "tiny_weights": {
+        "op": "true_div",
+        "kind": "nan",
+        "element": (),
+        "operands": (0.0, 0.0),
+        "start": "w",
+        "hint": "zero-by-zero",
+        "fault": "lost",
+        "grade": "same",
+        "arguments": (np.array([1e-200, 3e-200]),),
+    },
+    "rayleigh_quotient": {
+        "op": "dot",
+        "kind": "inf",
+        "element": (),
+        "operands": (None, None),
+        "start": "x",
+        "hint": "dot-overflow",
+        "fault": "lost",
+        "grade": "same",
+        "watch": "inf",
+        "arguments": (np.diag([2.0, 3.0]), np.array([1e200, 3e200])),
+    },
+    "range_of_a_constant": {
+        "op": "true_div",
+        "kind": "nan",
+        "element": (0,),
+        "operands": (0.0, 0.0),
+        "start": "x",
+        "hint": "zero-by-zero",
+        "fault": "none",
+        "grade": "changes",
+        "arguments": (np.array([2.0, 2.0]),),
+    },
+    "quantile_of_a_tail": {
+        "op": "erfcinv",
+        "kind": "nan",
+        "element": (1,),
+        "operands": (2.5,),
+        "start": "q",
+        "hint": "out-of-domain",
+        "fault": "none",
+        "arguments": (np.array([0.5, 1.25]),),
     },
 }

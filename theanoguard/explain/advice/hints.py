@@ -5,6 +5,7 @@ user-defined ones.  The rules of an operation are tried in the order of registra
 user's rules come before the rules of the package.
 """
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from theanoguard._faults import code_of
-from theanoguard.explain.advice.written import in_users_words
+from theanoguard.explain.advice.source_edit import is_compound
+from theanoguard.explain.advice.written import in_users_words, is_expression
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.explain.records import CameIn, Cause, Hint, Meaning, Situation
 
@@ -52,7 +54,7 @@ def with_outcome(hint: Hint, outcome: Any, meaning: Meaning) -> Hint:
     fact = outcome.fact or first.rstrip(".")
     is_users = code_of(hint.key) is None  # (a hint that the user has registered)
     more = is_users or hint.key in _SAYS_MORE or "of the loop" in fact
-    told = meaning.text and not more
+    told = meaning.text and (not more or fact.endswith("are equal"))
     parts = ["" if told else f"{fact}.", meaning.origin, outcome.text or meaning.kept]
     if not outcome.text and meaning.general:
         own = meaning.kind == "lost" and hint.key in _OF_LOST
@@ -94,7 +96,26 @@ def in_module(cause: Cause) -> Cause:
     if hint is None or code_of(hint.key) is None:  # (a hint that the user has registered)
         return cause
     file, line = ("", "") if source is None else (source.file, source.text)
-    return replace(cause, hint=replace(hint, text=in_users_words(hint.text, file, line)))
+    text = _with_divisor(hint.text, cause) if cause.op == "true_div" else hint.text
+    return replace(cause, hint=replace(hint, text=in_users_words(text, file, line)))
+
+
+_MAX_NAME = 40
+"""Length of the longest expression that advice repeats."""
+
+
+def _with_divisor(text: str, cause: Cause) -> str:
+    """Return advice on a quotient ``x / n`` with the user's names."""
+    names = [o.name for o in cause.operands if o.name and len(o.name) <= _MAX_NAME]
+    if "eq(n, 0)" not in text or len(names) != 2 or not all(map(is_expression, names)):
+        return text
+    x, n = names
+    x = f"({x})" if is_compound(x) else x
+    text = text.replace("x / switch(", f"{x} / switch(")
+    if not n.isidentifier():
+        shown = "the divisor n is 0" if "the divisor n is 0" in text else "the divisor is 0"
+        return text.replace(shown, f"n = {n} is 0", 1)
+    return re.sub(r"\bn\b(?=, 0\)|\)| is 0)", n, text.replace("divisor n is", f"divisor {n} is"))
 
 
 @dataclass(frozen=True)
@@ -682,6 +703,12 @@ UNDERFLOWED = ("probability-underflow", "softmax-then-log")
 
 GROWS = ("growing-state", "growing-gradient", "exploding-state", "big-value")
 """Hints for values that a loop may have made large step by step."""
+
+OUT_OF_DOMAIN = Hint(
+    "out-of-domain",
+    "The argument is outside of the domain of the operation. Find out why it is there.",
+)
+"""The hint for an operation that has a domain and no rule in the table."""
 
 WITHOUT_TRIAL = {
     *GROWS,

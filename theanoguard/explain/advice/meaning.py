@@ -15,6 +15,7 @@ from theanoguard._evaluate.replay import Replay
 from theanoguard.explain.advice.judge import Judge, Number, exact_elements, leaf_values
 from theanoguard.explain.advice.origins import Origins, Part
 from theanoguard.explain.facts.derivatives import worst_element
+from theanoguard.explain.facts.labels import role_of
 from theanoguard.explain.facts.naming import (
     apply_text,
     element_text,
@@ -24,7 +25,9 @@ from theanoguard.explain.facts.naming import (
     op_name,
 )
 from theanoguard.explain.facts.restated import operands_of
-from theanoguard.explain.records import Meaning
+from theanoguard.explain.facts.situation import equal_rows
+from theanoguard.explain.facts.telling import DECOMPOSITIONS
+from theanoguard.explain.records import ROLES, Meaning
 from theanoguard.operations import facts_of, scalar_facts
 
 MAX_NAME = 40
@@ -90,6 +93,8 @@ def meaning_of(
         return Meaning(kind, "The results of this call are finite: only this value is not.")
     if kind in ("lost", "too large"):
         return Meaning(kind, _lost_text(judge, cause, name_of_output))
+    if kind == "unknown" and not cause.backward:
+        return _singular(judge) or Meaning(kind)
     if kind != "none":
         return Meaning(kind)
     origins = Origins(judge, updated)
@@ -186,6 +191,27 @@ def _is_lost(number: Number, live: Any) -> bool:
     if not np.isfinite(live) or (live == 0) != number.ball.is_zero():
         return True
     return bool(abs(float(live) - value) > 1e-3 * abs(value))
+
+
+def _singular(judge: Judge) -> Meaning | None:
+    """Return the meaning of a decomposition of a matrix that has two equal rows, or None."""
+    spot, op = judge.spot, op_name(judge.spot.node.op)
+    matrix = np.asarray(spot.values[0]) if op in DECOMPOSITIONS else np.zeros(0)
+    rows = equal_rows(matrix) if matrix.ndim == 2 else None
+    if rows is None:
+        return None
+    name = spot.name_of(spot.node.inputs[0]) or "the matrix"
+    name = name if len(name) <= MAX_NAME else "the matrix"
+    both = f"rows {rows[0]} and {rows[1]}"
+    text = f"{op}({name}) does not exist: {both} of {name} are equal."
+    for leaf, value in leaf_values([spot.node.inputs[0]], spot.replay.value).items():
+        points = np.asarray(value)
+        known = leaf.name and points.ndim and len(points) == len(matrix)
+        if known and np.array_equal(points[rows[0]], points[rows[1]]):
+            one, other = (element_text(leaf.name, (i,)) for i in rows)
+            what = f"{one} and {other} are equal ({ROLES[role_of(leaf)]})"
+            return Meaning("none", text, f"{what}: leave out one of them.")
+    return Meaning("none", text)
 
 
 def _without_value(judge: Judge, place: Place, origins: Origins) -> Meaning:

@@ -38,6 +38,7 @@ from theanoguard.explain.advice.hints import GROWS, UNDERFLOWED, WITHOUT_TRIAL, 
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.logarithms import InLogs, axes_text
 from theanoguard.explain.advice.loops import Edit, LoopInLogs, loops_in_logs
+from theanoguard.explain.advice.scaling import scalable, scaled
 from theanoguard.explain.advice.source_edit import (
     Span,
     bare,
@@ -353,6 +354,8 @@ def stays_within(variable: Variable, low: float, high: float, depth: int = 8) ->
         return all_within(inputs)
     if (low, high) != (0, np.inf):
         return False
+    if kind is ps.Sub and _is_range(*map(viewed, inputs)):
+        return True
     base = squared_base(v)
     if base is not None or kind in _NEVER_NEGATIVE:
         return True
@@ -362,6 +365,18 @@ def stays_within(variable: Variable, low: float, high: float, depth: int = 8) ->
     if kind in (ps.Add, ps.Mul, ps.TrueDiv, ps.Cast, ps.IntDiv) or kind is ps.Switch:
         return all_within(inputs[1:] if kind is ps.Switch else inputs)
     return isinstance(node.op, CAReduce) and all_within(inputs) or isinstance(node.op, Shape_i)
+
+
+def _is_range(most: Variable, least: Variable) -> bool:
+    """Return whether two variables are the largest and the smallest number of the same array."""
+    if scalar_class(least) is not ps.Neg:  # (the smallest is built as -max(-x))
+        return False
+    nodes = [most.owner, viewed(least.owner.inputs[0]).owner]
+    if any(node is None or op_name(node.op) != "max" for node in nodes):
+        return False
+    (x, minus), (axes, others) = zip(*((n.inputs[0], n.op.axis) for n in nodes), strict=True)
+    is_negative = scalar_class(minus) is ps.Neg and minus.owner.inputs[0] is x
+    return is_negative and axes == others
 
 
 _NEVER_NEGATIVE = (ps.Abs, ps.Exp, ps.Exp2, ps.Sqrt, ps.Cosh, psm.Softplus, psm.Erfc)
@@ -395,6 +410,11 @@ def same_functions(judge: Judge, backward: bool) -> Iterator[Remedy]:
         yield _guarded(spot, UNROUNDED[op], 0.0)
     if judge.kind == "lost":
         yield from _from_maximum(spot)
+    if judge.kind == "lost":
+        for variable in _around(spot):
+            if scalar_class(variable) is ps.TrueDiv:
+                for edit, new in scaled(spot, variable):
+                    yield Remedy(spot, "", {variable: _given(new)}, edits=(edit,), in_words=True)
     for variable, in_logs in logs.items():
         words = _with_logs(spot, {variable: in_logs})
         if any(isinstance(v.owner.op, Scan) for _, v in in_logs.parts):
@@ -404,10 +424,15 @@ def same_functions(judge: Judge, backward: bool) -> Iterator[Remedy]:
         yield words
 
 
-def _from_maximum(spot: Spot) -> Iterator[Remedy]:
-    """Yield ``exp(x - max(x))`` for exponentials that are divided by their sum along an axis.
+def _given(variable: Variable) -> Build:
+    return lambda new: variable
 
-    They may be multiplied by numbers before, such as a mask.
+
+def _from_maximum(spot: Spot) -> Iterator[Remedy]:
+    """Yield ``exp(x - max(x))`` for exponentials whose common factor does not matter.
+
+    They are divided by their sum along an axis, or all of them appear in a quotient that has no
+    degree.  They may be multiplied by numbers before, such as a mask.
     """
     for variable in _around(spot):
         if scalar_class(variable) is not ps.TrueDiv:
@@ -415,23 +440,26 @@ def _from_maximum(spot: Spot) -> Iterator[Remedy]:
         terms, total = variable.owner.inputs
         node = viewed(total).owner
         is_sum = node is not None and isinstance(node.op, CAReduce) and op_name(node.op) == "sum"
-        if not is_sum or node.inputs[0] is not terms or node.op.axis is None:
-            continue
-        exponential = _exponential_of(terms)
-        if exponential is None or len(node.op.axis) != 1:
-            continue
-        (axis,) = node.op.axis
-        template = f"{{x}} - {{x}}.max(axis={axis}, keepdims=True)"
+        if is_sum and node.inputs[0] is terms and node.op.axis and len(node.op.axis) == 1:
+            exponential = _exponential_of(terms)
+            if exponential is not None:
+                yield _minus_maximum(spot, variable, exponential, *node.op.axis)
+        for exponential in scalable(variable):
+            if scalar_class(exponential) is ps.Exp:
+                yield _minus_maximum(spot, variable, exponential)
 
-        def build(new: New, exponential: Variable = exponential, axis: int = axis) -> Variable:
-            x = new(exponential.owner.inputs[0])
-            return pt.exp(x - pt.max(x, axis=axis, keepdims=True))
 
-        x = exponential.owner.inputs[0]
-        around = (variable, exponential)
-        yield Remedy(
-            spot.at(exponential.owner), template, {exponential: build}, x, 0, around=around
-        )
+def _minus_maximum(
+    spot: Spot, variable: Variable, exponential: Variable, axis: int | None = None
+) -> Remedy:
+    x = exponential.owner.inputs[0]
+    size = ".max()" if axis is None else f".max(axis={axis}, keepdims=True)"
+
+    def build(new: New) -> Variable:
+        return pt.exp(new(x) - pt.max(new(x), axis=axis, keepdims=axis is not None))
+
+    here, around = spot.at(exponential.owner), (variable, exponential)
+    return Remedy(here, f"{{x}} - {{x}}{size}", {exponential: build}, x, 0, around=around)
 
 
 def _exponential_of(terms: Variable) -> Variable | None:

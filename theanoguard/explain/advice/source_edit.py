@@ -111,6 +111,10 @@ def replaced(
     ('pt.log(p).sum()', 'y = pt.log(p).sum()')
     >>> replaced("y = pt.log(2 * pt.exp(x)).sum()", (4, 25), "x + np.log(2)")
     ('(x + np.log(2))', 'y = (x + np.log(2)).sum()')
+    >>> replaced("y = a - pt.log(p)", (8, 17), "-{pt}.softplus(z)")
+    ('pt.softplus(z)', 'y = a + pt.softplus(z)')
+    >>> replaced("loss = -pt.log(p).mean()", (8, 17), "-{pt}.softplus(z)")
+    ('pt.softplus(z)', 'loss = pt.softplus(z).mean()')
     """
     code = text.partition("  #")[0]
     tree = parsed_line(code)
@@ -120,11 +124,16 @@ def replaced(
     same = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and _span(node) == span]
     if not same:
         return None
-    new = template.format(pt=_module(tree, module))
-    if _stands_alone(same[0], tree):
-        new = bare(new)
-    elif _compound(ast.parse(new, mode="eval").body) and bare(new) == new:
-        new = f"({new})"
+    new = bare(template.format(pt=_module(tree, module)))
+    root = ast.parse(new, mode="eval").body
+    before = _sign_before(code, same[0], tree) if _is_negative(root) else None
+    if before is not None and _is_negative(root):  # (-x in place of y: a - y is a + x)
+        sign, begin = before
+        new = ast.unparse(root.operand)
+        inner = f"({new})" if _compound(root.operand) else new
+        return new, _spliced(code, (begin, span[1]), sign + inner)
+    if not _stands_alone(same[0], tree) and _compound(root):
+        return f"({new})", _spliced(code, span, f"({new})")
     return new, _spliced(code, span, new)
 
 
@@ -319,6 +328,27 @@ def listed(texts: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def _sign_before(code: str, node: ast.expr, tree: ast.Module) -> tuple[str, int] | None:
+    """Return the other sign than the one before an operand, and where that begins.
+
+    The operand may be followed by ``.sum()`` or ``.mean()``.  Return None if there is no sign.
+    """
+    parents = {child: p for p in ast.walk(tree) for child in ast.iter_child_nodes(p)}
+    start, parent = _span(node)[0], parents[node]
+    operand: ast.AST = node
+    while isinstance(parent, ast.Attribute) and parent.attr in ("sum", "mean"):
+        operand = parents[parent]
+        parent = parents[operand]
+    if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.USub):
+        return "", _span(parent)[0]
+    if not isinstance(parent, ast.BinOp) or parent.right is not operand:
+        return None
+    begin = _span(parent.left)[1]
+    between = code.encode()[begin:start].decode()
+    sign = {"-": "+", "+": "-"}.get(between.strip())
+    return None if sign is None else (between.replace(between.strip(), sign), begin)
+
+
 def _stands_alone(node: ast.expr, tree: ast.Module) -> bool:
     """Return whether an expression is all of an argument or of what is assigned or returned."""
     parent = next(p for p in ast.walk(tree) if node in ast.iter_child_nodes(p))
@@ -359,6 +389,17 @@ def parsed_line(code: str) -> ast.Module | None:
 
 def _compound(node: ast.AST) -> bool:
     return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp))
+
+
+def is_compound(code: str) -> bool:
+    """Return whether an expression needs parentheses as an operand.
+
+    Examples
+    --------
+    >>> is_compound("a - b"), is_compound("(a - b).sum()")
+    (True, False)
+    """
+    return _compound(ast.parse(code, mode="eval").body)
 
 
 def _operands(node: ast.AST, op: str) -> list[ast.expr] | None:

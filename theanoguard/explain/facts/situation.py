@@ -202,6 +202,8 @@ def matrix_text(matrix: Any, op: str = "cholesky") -> str:
         i, j = (int(k) for k in np.unravel_index(skew.argmax(), skew.shape))
         one, other = number_text(matrix[i, j]), number_text(matrix[j, i])
         return f"The matrix is not symmetric: [{i}, {j}] is {one} and [{j}, {i}] is {other}"
+    if (rows := equal_rows(matrix)) is not None:
+        return f"The matrix is singular: its rows {rows[0]} and {rows[1]} are equal"
     matrix = _for_linalg(matrix)
     smallest = float(f"{np.linalg.eigvalsh(matrix).min():.5g}")
     for order in range(1, min(len(matrix), 100) + 1):
@@ -212,6 +214,22 @@ def matrix_text(matrix: Any, op: str = "cholesky") -> str:
                 f" {number_text(minor)}, the smallest eigenvalue {number_text(smallest)}"
             )
     return f"The matrix is nearly singular: its smallest eigenvalue is {number_text(smallest)}"
+
+
+def equal_rows(matrix: np.ndarray) -> tuple[int, int] | None:
+    """Return the first two rows of an array that are equal, or None.
+
+    Examples
+    --------
+    >>> equal_rows(np.array([[1.0, 2.0], [0.0, 1.0], [1.0, 2.0]]))
+    (0, 2)
+    """
+    seen: dict[bytes, int] = {}
+    for i, row in enumerate(np.asarray(matrix) + 0.0):  # (-0 is 0)
+        first = seen.setdefault(row.tobytes(), i)
+        if first != i:
+            return first, i
+    return None
 
 
 def is_indefinite(matrix: Any) -> bool:
