@@ -34,3 +34,20 @@ def marked_line_of(path, function):
     [found] = [n for n in ast.parse(text).body if getattr(n, "name", None) == function]
     numbered = list(enumerate(text.splitlines(), 1))[found.lineno - 1 : found.end_lineno]
     return next((n for n, line in numbered if line.endswith("# culprit")), None)
+
+
+@cache
+def load_text(path):
+    """The source of a file of the gallery."""
+    return path.read_text(encoding="utf-8")
+
+
+def with_change(path, name, change):
+    """The source of a file in which a function has the lines that a report prints."""
+    lines = load_text(path).splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith(f"def {name}("))
+    for old, new in zip(change[::2], change[1::2], strict=True):
+        at = next(i for i in range(begin, len(lines)) if lines[i].strip().startswith(old))
+        indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+        lines[at] = "\n".join(indent + line for line in new.splitlines())
+    return "\n".join(lines)

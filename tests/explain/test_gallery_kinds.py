@@ -12,7 +12,7 @@ import numpy as np
 import pytensor
 import pytest
 from explain_trips import guard_error
-from models import KINDS, load, marked_line_of
+from models import KINDS, load, load_text, marked_line_of, with_change
 from pytensor.compile.mode import Mode
 from test_gallery import one_of
 from told import told
@@ -59,12 +59,6 @@ def to_repair(found, truth):
     deeper = found.deeper
     behind = deeper is not None and deeper.role == "node" and "deeper" not in truth
     return deeper if behind else found.cause
-
-
-@cache
-def load_text(path):
-    """The source of a file of the gallery."""
-    return path.read_text(encoding="utf-8")
 
 
 @cache
@@ -179,17 +173,6 @@ def test_report_comes_back_from_json(case):
     text = json.dumps(error.explanation.to_plain(), allow_nan=False)
     again = Explanation.from_plain(json.loads(text))
     assert render_text(again.event, again) == str(error)
-
-
-def with_change(path, name, change):
-    """The source of a file in which a function has the lines that a report prints."""
-    lines = load_text(path).splitlines()
-    begin = next(i for i, line in enumerate(lines) if line.startswith(f"def {name}("))
-    for old, new in zip(change[::2], change[1::2], strict=True):
-        at = next(i for i in range(begin, len(lines)) if lines[i].strip().startswith(old))
-        indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
-        lines[at] = "\n".join(indent + line for line in new.splitlines())
-    return "\n".join(lines)
 
 
 def test_printed_lines_run(case):

@@ -8,7 +8,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
-from test_gallery_kinds import with_change
+from models import with_change
 
 import theanoguard
 from theanoguard import GuardError, GuardMode

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import theano_lines
-from models import load
-from test_gallery_kinds import with_change
+from models import load, with_change
 
 import theanoguard
 from theanoguard import GuardError, GuardMode

@@ -250,6 +250,12 @@ what concerns a function that the user calls, who can choose its inputs."""
 INPUT = re.compile(r"(\S+?)(?:\[[^]]*\])? is .* \(input\)\. (?:Check|Correct|If)")
 """The advice on an input of a function; the inputs of a log-density are the sampler's."""
 
+BEYOND = re.compile(
+    r"(?P<name>\w+)(?: = \S+)? is (?:above|below) (?P<other>\w+)(?:\[[^]]*\])?(?: = \S+)?,"
+    r" and must be (?P<side>above|below)"
+)
+"""What is said of a variable that is on the wrong side of another number."""
+
 PRIORS = {
     "cholesky-not-positive-definite": (
         "A covariance that is built from pm.LKJCholeskyCov is positive definite at every point."
@@ -314,7 +320,14 @@ def _statistical(cause: Any, model: Any) -> Any:
     free = [name for name in _unbounded(model) if re.search(rf"\b{re.escape(name)}\b", told)]
     kind = "positive numbers" if cause.op in POSITIVE_ARGUMENT else "numbers in the domain"
     link = ", such as pm.math.exp" if cause.op in POSITIVE_ARGUMENT else ""
-    if len(free) == 1 and cause.op in POSITIVE_ARGUMENT:
+    beyond = BEYOND.match(fact)
+    if beyond is not None and free == [beyond["name"]]:
+        end = "upper" if beyond["side"] == "below" else "lower"
+        advice = (
+            f"Give {free[0]} a prior that stays {beyond['side']} {beyond['other']}, such as"
+            f" pm.Truncated with {end}=."
+        )
+    elif len(free) == 1 and cause.op in POSITIVE_ARGUMENT:
         advice = (
             f"Give {free[0]} a prior of {kind}, such as pm.LogNormal or pm.Gamma, if {cause.op} of "
             "it is meant."

@@ -206,9 +206,10 @@ def _singular(judge: Judge) -> Meaning | None:
     text = f"{op}({name}) does not exist: {both} of {name} are equal."
     for leaf, value in leaf_values([spot.node.inputs[0]], spot.replay.value).items():
         points = np.asarray(value)
-        known = leaf.name and points.ndim and len(points) == len(matrix)
-        if known and np.array_equal(points[rows[0]], points[rows[1]]):
-            one, other = (element_text(leaf.name, (i,)) for i in rows)
+        known = leaf.name or spot.name_of(leaf)
+        fits = known and points.ndim and len(points) == len(matrix)
+        if fits and np.array_equal(points[rows[0]], points[rows[1]]):
+            one, other = (element_text(known, (i,)) for i in rows)
             what = f"{one} and {other} are equal ({ROLES[role_of(leaf)]})"
             return Meaning("none", text, f"{what}: leave out one of them.")
     return Meaning("none", text)

@@ -301,6 +301,9 @@ class _Filled(ast.NodeTransformer):
             return ast.BinOp(first, right.op, right.right)
         if _is_negative(right):  # a + -b, a - -b
             node = ast.BinOp(left, ast.Sub() if is_sum else ast.Add(), right.operand)
+        elif is_sum and isinstance(right, ast.BinOp) and _is_negative(right.left):  # a + -b * c
+            right = ast.BinOp(right.left.operand, right.op, right.right)
+            node = ast.BinOp(left, ast.Sub(), right)
         if isinstance(node.op, ast.Add) and _is_negative(left):  # -a + b
             return ast.BinOp(node.right, ast.Sub(), left.operand)
         return node
