@@ -7,8 +7,8 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor.compile.mode import Mode
 from models import with_change
+from pytensor.compile.mode import Mode
 
 import theanoguard
 from theanoguard import GuardError, GuardMode

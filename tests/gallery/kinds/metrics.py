@@ -157,8 +157,10 @@ def tiny_weights(repaired=False):
 def rayleigh_quotient(repaired=False):
     """The squares of an iterate that nobody has normalised overflow."""
     a, x = pt.dmatrix("a"), pt.dvector("x")
-    u = x / abs(x).max() if repaired else x
-    q = u @ a @ u / (u @ u)  # culprit
+    if repaired:
+        u = x / abs(x).max()
+        return [a, x], [u @ a @ u / (u @ u)], []
+    q = x @ a @ x / (x @ x)  # culprit
     return [a, x], [q], []
 
 
