@@ -228,6 +228,22 @@ def test_a_shared_variable_that_a_strict_loop_is_not_given(shim, x):
     assert evaluate(shim, x, built).tolist() == (2 * X).tolist()
 
 
+@pytest.mark.parametrize("name", ["rate", "gain"])
+def test_a_variable_of_a_loop_that_is_no_input(name, shim, T, x):
+    """Theano 1.0.5 shows the same: the loop's inputs and where the variable is made."""
+    rate = T.dscalar("rate")
+
+    def step(a, s):
+        return s + a * (rate if name == "rate" else T.dscalar("gain"))
+
+    total, _ = shim.scan(step, x, T.zeros((), "float64"))
+    with pytest.raises(shim.gof.MissingInputError) as caught:
+        shim.function([x], total)
+    text = str(caught.value)
+    assert f"IncSubtensor{{Set;:int64:}}.0, {name})" in text
+    assert f'T.dscalar("{name}")' in text.strip().splitlines()[-1]
+
+
 def test_a_sequence_that_is_too_short(shim, x):
     with pytest.raises(ValueError, match="shape"):
         evaluate(shim, x, shim.scan(lambda a: a, x, n_steps=7))

@@ -335,3 +335,16 @@ def test_a_value_that_may_be_broadcast_when_called(shim):
 def test_make_vector_of_numbers_without_a_place(shim):
     with pytest.raises(AssertionError, match="int8"):
         shim.tensor.opt.MakeVector("int8")(shim.tensor.iscalar())
+
+
+@pytest.mark.parametrize("linker", ["py", "c"])
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_a_reduction_of_nothing(name, linker, shim, has_cxx):
+    if linker == "c" and not has_cxx:
+        pytest.skip("no C compiler")
+    x = shim.tensor.bmatrix()
+    reduction = shim.tensor.elemwise.CAReduce(getattr(shim.scalar, name), axis=(1,))
+    f = shim.function([x], reduction(x), mode=shim.Mode(linker=linker))
+    assert f(np.zeros((0, 3), "int8")).shape == (0,)
+    with pytest.raises(ValueError, match="zero-size"):
+        f(np.zeros((2, 0), "int8"))

@@ -234,6 +234,35 @@ def equals(self, other):
     )
 
 
+_c_all, _c_version = CAReduce._c_all, CAReduce.c_code_cache_version_apply
+
+
+def raises_on_nothing(op):
+    """Whether a reduction of nothing raises in Theano, and only in a subclass in PyTensor."""
+    return type(op) is CAReduce and op.scalar_op in (scalar.maximum, scalar.minimum)
+
+
+def c_all(self, node, name, input_names, output_names, sub):
+    """Return the parts of the C code, which raises for a maximum or minimum of nothing."""
+    setup, alloc, loop, cast = _c_all(self, node, name, input_names, output_names, sub)
+    if raises_on_nothing(self):
+        axes = range(node.inputs[0].type.ndim) if self.axis is None else self.axis
+        for axis in axes:
+            text = f"Input of CAReduce{{{self.scalar_op}}} has zero-size on axis {axis}"
+            setup += f"""
+            if ({input_names[0]} != NULL && PyArray_DIMS({input_names[0]})[{axis}] == 0) {{
+                PyErr_SetString(PyExc_ValueError, "{text}");
+                {sub["fail"]}
+            }}"""
+    return setup, alloc, loop, cast
+
+
+def c_version_of_reduction(self, node):
+    """Return the version of the C code, of which Theano's is another one."""
+    version = _c_version(self, node)
+    return (*version, "theano") if version and raises_on_nothing(self) else version
+
+
 PATCHES = [
     Patch(ScalarConstant, "equals", equals),
     Patch(Join, "__eq__", eq_join),
@@ -258,4 +287,6 @@ PATCHES = [
     Patch(DimShuffle, "__init__", init_dimshuffle),
     Patch(DimShuffle, "__setstate__", set_dimshuffle_state),
     Patch(CAReduce, "upcast_discrete_output", False),
+    Patch(CAReduce, "_c_all", c_all),
+    Patch(CAReduce, "c_code_cache_version_apply", c_version_of_reduction),
 ]
