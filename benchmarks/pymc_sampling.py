@@ -32,7 +32,7 @@ import tempfile
 import time
 import warnings
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -259,29 +259,44 @@ def cost(names, sampler, backend, rounds):
     )
 
 
-def drawn(make, seed, guarded, arguments):
+@lru_cache(maxsize=2)
+def compiled_by_nutpie(name, guarded, backend):
+    """Return a model as nutpie has compiled it, which takes longer than its runs, or None."""
+    import nutpie
+
+    with SOUND[name]() as model:
+        return nutpie.compile_pymc_model(model, backend=backend) if exclusive() else None
+
+
+def drawn(name, seed, guarded, arguments):
     """Return the draws of a run, or the error that ended it."""
-    settings = {**QUIET, "random_seed": seed, "draws": arguments.draws, "tune": arguments.tune}
+    sizes = {key: getattr(arguments, key) for key in ("draws", "tune", "chains")}
+    sizes["cores"] = 1
     try:
-        with make(), theanoguard.pymc.guarding() if guarded else nullcontext():
-            return pm.sample(
-                chains=arguments.chains,
-                cores=1,
-                nuts_sampler=arguments.sampler if exclusive() else "pymc",
-                compile_kwargs={"mode": MODES[arguments.backend]},
-                compute_convergence_checks=False,
-                quiet=True,
-                **settings,
-            ).posterior
+        with theanoguard.pymc.guarding() if guarded else nullcontext():
+            if arguments.sampler == "nutpie":
+                compiled = compiled_by_nutpie(name, guarded, arguments.backend)
+                if compiled is not None:
+                    sample = sys.modules["nutpie"].sample
+                    return sample(compiled, seed=seed, progress_bar=False, **sizes).posterior
+            with SOUND[name]():
+                return pm.sample(
+                    nuts_sampler=arguments.sampler if exclusive() else "pymc",
+                    compile_kwargs={"mode": MODES[arguments.backend]},
+                    compute_convergence_checks=False,
+                    quiet=True,
+                    **{**QUIET, "random_seed": seed},
+                    **sizes,
+                ).posterior
     except Exception as error:  # whatever PyMC raises is counted
         return error
 
 
 def compared(name, seed, arguments):
     """Return how a model ends without a guard and with one, and whether the draws are equal."""
-    plain = drawn(SOUND[name], seed, False, arguments)
+    plain = drawn(name, seed, False, arguments)
     with rejections() as warned:
-        guarded = drawn(SOUND[name], seed, True, arguments)
+        guarded = drawn(name, seed, True, arguments)
     errors = [
         str(f).partition("\n")[0] if isinstance(f, Exception) else "" for f in (plain, guarded)
     ]
@@ -299,8 +314,8 @@ def same(names, arguments):
     settings = "sampler", "backend", "chains", "tune", "draws"
     keys = [
         (name, seed, *(getattr(arguments, key) for key in settings))
-        for seed in range(arguments.first, arguments.first + arguments.seeds)
         for name in names
+        for seed in range(arguments.first, arguments.first + arguments.seeds)
     ]
     for key in keys:
         if key not in runs:

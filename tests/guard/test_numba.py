@@ -17,6 +17,7 @@ from pytensor.compile.mode import Mode
 from pytensor.scan.utils import until
 
 from theanoguard import GuardError, GuardMode, events_of
+from theanoguard._evaluate.replay import Replay
 from theanoguard._pytensor import Scan, inner_graphs_for_numba
 from theanoguard.guard.numba.made import made_big
 from theanoguard.guard.rerun import SecondRun
@@ -616,3 +617,15 @@ def test_a_batch_of_solves_that_only_numba_can_compute_is_explained():
     assert report.startswith("NaN in solve: solve(x[1, :, :], y[1, :]) at element [1, 0]\n")
     assert "solutions = pt.linalg.solve" in report.split("\n")[2]  # nothing is about a wrapper
     assert "The matrix is singular: its rank is 1" in report
+
+
+def test_a_fault_of_ours_inside_of_a_fused_operation_is_told(monkeypatch, caplog):
+    def fault(*args):
+        raise KeyError("planted")
+
+    monkeypatch.setattr(Replay, "take_outputs", fault)
+    x, i = pt.dvector("x"), pt.lvector("i")
+    fn = pytensor.function([x, i], pt.log(x[i]), mode=GuardMode(backend="numba"))
+    with pytest.raises(GuardError, match=r"^NaN in "):  # it is judged as one piece
+        fn(np.array([1.0, -1.0]), np.array([0, 1]))
+    assert any("is judged as one piece; please report this" in m for m in caplog.messages)

@@ -1061,7 +1061,9 @@ def test_a_column_of_data_whose_length_may_change_is_named():
     assert "mu has the shape (6, 1)" in note
     with model, pytest.raises(ValueError, match="Size length is incompatible") as caught:
         pm.Normal("z", mu, 1.0, observed=np.arange(6.0))
-    assert caught.value.__notes__ == ["z: mu has the shape (6, 1), and the data (6,)."]
+    [note] = caught.value.__notes__
+    assert note.startswith("z: mu has the shape (6, 1), and the data (6,).\n")
+    assert "Give mu the shape of the data, by .ravel()." in note
 
 
 @needs_pymc

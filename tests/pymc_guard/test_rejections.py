@@ -158,10 +158,10 @@ def test_a_step_that_fails_costs_no_run(place, name, monkeypatch):
 def test_a_lasting_fault_is_an_error_without_its_explanation(place, name, monkeypatch):
     monkeypatch.setattr(place, name, fault)
     judged = Watch("PyMC", logarithm(), theanoguard.pymc.mode(), n_draws=10, n_tune=10)
-    *before, error = (judged.judge(ending(n)) for n in range(3))
-    assert before == [None] * 2
+    *before, error = (judged.judge(ending(n)) for n in range(11))
+    assert before == [None] * 10
     assert error.event.kind == "nan"
-    assert "while sampling with PyMC, chain 0, draw 2" in str(error)
+    assert "while sampling with PyMC, chain 0, draw 10" in str(error)
     assert "(KeyError: 'planted'" in str(error)
 
 

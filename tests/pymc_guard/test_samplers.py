@@ -14,6 +14,7 @@ import pytest
 import theanoguard
 import theanoguard.pymc
 from theanoguard import GuardMode, read_log
+from theanoguard._steps import ForeignError
 from theanoguard.pymc import SamplingError, Where
 from theanoguard.pymc.watch import Ending, Watch
 
@@ -44,7 +45,7 @@ SAMPLERS = [
     needing("blackjax", {"nuts": {"chain_method": "vectorized"}}),
 ]
 DRAWS = {
-    "draws": 30,
+    "draws": 100,
     "tune": 40,
     "chains": 2,
     "random_seed": 1,
@@ -81,7 +82,7 @@ def test_a_bad_log_density_is_found_and_explained(sampler, settings):
     assert error.terms.point["a"] < 0
     assert "s_log__ = " in text
     assert error.where.chain in (0, 1)
-    assert error.where.draw < 30
+    assert error.where.draw < 100
     assert not error.where.tuning
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == text
@@ -232,7 +233,7 @@ def test_the_mode_is_not_dropped_where_pymc_chooses_nutpie(tmp_path):
 def test_recording_goes_on(sampler, settings):
     with model_of(0.0), theanoguard.pymc.guarding(action="record") as run:
         trace = pm.sample(**{**DRAWS, **settings}, nuts_sampler=sampler)
-    assert trace.posterior.sizes == {"chain": 2, "draw": 30}
+    assert trace.posterior.sizes == {"chain": 2, "draw": 100}
     assert run.guarded > 0
 
 
@@ -300,14 +301,16 @@ def test_a_bad_point_is_an_error_where_the_draws_go_on_to_meet_it():
         where = Where("PyMC", 0, draw, tuning)
         return Ending({"a": np.array(-1.0)}, np.nan, {"a": np.array(np.nan)}, where, -1e3)
 
-    sizes = {"n_draws": 20, "n_tune": 200}
-    watch = Watch("PyMC", model, theanoguard.pymc.mode(), **sizes)
-    assert [watch.judge(ending(n, True)) for n in range(1, 180)] == [None] * 179
-    assert [watch.judge(ending(n)) for n in (10, 12)] == [None] * 2
-    assert str(watch.judge(ending(15)).where) == "PyMC, chain 0, draw 15"
-    watch = Watch("PyMC", model, theanoguard.pymc.mode(), **sizes)
-    stuck = (watch.judge(ending(n, True)) for n in range(200))
-    assert next(n for n, error in enumerate(stuck) if error is not None) == 99
+    def errors(draws, **more):
+        watch = Watch("PyMC", model, theanoguard.pymc.mode(), n_draws=500, n_tune=200)
+        judged = {n: watch.judge(ending(n, **more)) for n in draws}
+        return {n: error for n, error in judged.items() if error is not None}
+
+    assert not errors(range(1, 180), tuning=True)
+    assert not errors([*range(0, 100, 10), *range(100, 500)])
+    assert min(errors(range(0, 500, 9))) == 90
+    assert str(errors(range(15))[10].where) == "PyMC, chain 0, draw 10"
+    assert min(errors(range(200), tuning=True)) == 99
 
 
 def test_a_gradient_that_is_bad_in_the_sampler_alone():
@@ -362,6 +365,23 @@ def test_an_operation_that_jax_cannot_differentiate_is_named(sampler):
     assert "test_samplers.py:" in lines[at + 2]
     assert lines[at + 2].endswith('pm.Potential("p", pt.switch(above > 0, pt.log(above), 0.0))')
     assert 'nuts_sampler="pymc"' in lines[at + 3]
+
+
+@pytest.mark.parametrize(
+    ("fails", "is_told"), [(KeyError("planted"), True), (ForeignError("refused"), False)]
+)
+def test_a_fault_in_the_search_for_a_derivative_is_told(fails, is_told, monkeypatch):
+    with_jax = pytest.importorskip("theanoguard.pymc.with_jax")
+
+    def fault(*args):
+        raise fails
+
+    monkeypatch.setattr(with_jax, "bad_derivative", fault)
+    note = with_jax._note(Watch("numpyro", None, theanoguard.pymc.mode()), {})
+    assert (
+        "theanoguard could not work out JAX's derivative (KeyError: 'planted'" in note
+    ) == is_told
+    assert note.endswith('nuts_sampler="pymc" or "nutpie", which use the gradient of PyTensor.')
 
 
 @pytest.mark.parametrize("sampler", [needing("nutpie")])

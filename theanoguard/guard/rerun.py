@@ -23,6 +23,7 @@ from theanoguard._evaluate.replay import Kernels, NotRun, Replay, branch_taken, 
 from theanoguard._event import Frame
 from theanoguard._provenance import thawed_variables, tracker_of
 from theanoguard._pytensor import IfElse, inner_graph, is_lazy
+from theanoguard._steps import ForeignError, foreign
 from theanoguard._values import arrays_in
 from theanoguard.guard.discarded import discarded, shown_where_chosen
 from theanoguard.guard.partly import Touch
@@ -400,8 +401,12 @@ class SecondRun:
         """
         try:
             return self._made_by_steps(replay, node, outputs, silent)
-        except Exception:
-            logger.debug("theanoguard: %s is judged as one piece", node, exc_info=True)
+        except Exception as error:
+            told = "theanoguard: %s is judged as one piece"
+            if isinstance(error, ForeignError):
+                logger.debug(told, node, exc_info=True)
+            else:
+                logger.exception(f"{told}; please report this", node)
             inputs = [replay[v] for v in node.inputs]
             return made_bad(node, inputs, outputs, self.policy, silent, self.constants)
 
@@ -418,7 +423,8 @@ class SecondRun:
         }
         made: dict[Variable, np.ndarray] = {}
         for step in inner.fgraph.toposort():
-            operands, values = inner.values(step.inputs), inner.values(step.outputs)
+            with foreign():
+                operands, values = inner.values(step.inputs), inner.values(step.outputs)
             if not any(map(self.policy.is_bad, values)):
                 continue
             new = made_bad(step, operands, values, self.policy, unseen)

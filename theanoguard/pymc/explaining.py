@@ -264,10 +264,41 @@ AT_EDGES = {
 """By the name of a distribution, the edges of its support, and what to do with data there."""
 
 
-def _of_edges(variable: Any, data: Any, inside: Any) -> str:
-    """Return what to do if all data outside of a support lie at its edges."""
-    edges, advice = AT_EDGES.get(distribution_of(variable), ((), ""))
-    return f"\n{advice}" if edges and np.isin(data[~inside], edges).all() else ""
+Coding = tuple[str, Callable[[Any], Any]]
+
+
+def _wrapped(angle: Any) -> Any:
+    return (angle + np.pi) % (2 * np.pi) - np.pi
+
+
+_FROM_1: Coding = ("{} - 1", lambda y: y - 1)
+_PERCENT: Coding = ("{} / 100", lambda y: y / 100)
+_DEGREES: Coding = (
+    "(np.deg2rad({}) + np.pi) % (2 * np.pi) - np.pi",
+    lambda y: _wrapped(np.deg2rad(y)),
+)
+_TURNS: Coding = ("({} + np.pi) % (2 * np.pi) - np.pi", _wrapped)
+
+CODINGS: dict[str, tuple[Coding, ...]] = {
+    **dict.fromkeys(("Categorical", "OrderedLogistic", "OrderedProbit"), (_FROM_1,)),
+    **dict.fromkeys(("Beta", "Kumaraswamy", "LogitNormal"), (_PERCENT,)),
+    "Bernoulli": (_FROM_1, ("({} + 1) / 2", lambda y: (y + 1) / 2)),
+    "Geometric": (("{} + 1", lambda y: y + 1),),
+    "VonMises": (_TURNS, _DEGREES),
+}
+"""By the name of a distribution, how data are often coded otherwise, and the code that it takes."""
+
+
+def _of_data(name: str, variable: Any, data: Any, inside: Any, holds: Callable[[Any], Any]) -> str:
+    """Return what to do if the data are coded otherwise, or lie at the edges of a support."""
+    kind = distribution_of(variable)
+    edges, advice = AT_EDGES.get(kind, ((), ""))
+    if edges and np.isin(data[~inside], edges).all():
+        return f"\n{advice}"
+    in_turn = np.all(np.abs(data) <= 2 * np.pi)  # (else angles in degrees)
+    codings = (one for one in CODINGS.get(kind, ()) if one is not _TURNS or in_turn)
+    told = (text.format(name) for text, code in codings if np.all(holds(code(data))))
+    return next((f"\nGive {text} as data: all of these values lie inside." for text in told), "")
 
 
 class _Explaining:
@@ -363,7 +394,7 @@ class _Explaining:
         of_term = by is None
         looks: tuple[tuple[str, bool, Callable[..., Told], tuple[Any, ...]], ...] = (
             ("the start", True, self._start, (variable,)),
-            ("the conditions on the parameters", of_term and of_inf, self._failed, (name,)),
+            ("the conditions on the parameters", of_term and of_inf, self._failed, (name, value)),
             ("the condition of the potential", of_term and of_inf, self._chosen, (name,)),
             ("the support", of_term, self._outside, (name,)),
             ("the missing data", of_term, self._missing, (name,)),
@@ -473,8 +504,11 @@ class _Explaining:
         values = fn(*(self.point[v.name] for v in inputs))
         return dict(zip(variables, map(np.asarray, values), strict=True))
 
-    def _failed(self, name: str) -> Told:
-        """Return the conditions on the parameters of a distribution that do not hold here."""
+    def _failed(self, name: str, value: Any) -> Told:
+        """Return the conditions on the parameters of a distribution that do not hold here.
+
+        If all hold, the parameter at a bound where the term has this value, if there is one.
+        """
         term = self.terms[self.names.index(name)]
         kind = self.pymc.logprob.utils.CheckParameterValue
         nodes = [node for node in toposort([term]) if isinstance(node.op, kind)]
@@ -497,23 +531,25 @@ class _Explaining:
                 for comparison in compared[condition]:
                     for v in comparison.inputs:
                         unknown = v if unknown is None and np.isnan(values[v]).any() else unknown
-        if not checks:
-            return {}
-        fault = attempt("the parameter", None, self._fault, name, checks[0])
+        told = checks[0] if checks else ", ".join(node.op.msg for node in nodes)
+        at = None if checks else np.isneginf(value)
+        fault = attempt("the parameter", None, self._fault, name, told, at)
         advice = fault.advice if fault is not None else ""
         if fault is not None and fault.check:
             return {
                 "checks": (fault.check + self._line_of(name, fault.parameter),),
                 "advice": advice,
             }
+        if not checks:
+            return {}
         nan = attempt("the NaN of a parameter", None, self._explained, unknown)
         return {"checks": tuple(dict.fromkeys(checks)), "explanation": nan, "advice": advice}
 
-    def _fault(self, name: str, check: str) -> Fault | None:
+    def _fault(self, name: str, check: str, at: Any) -> Fault | None:
         variable = self.model[name]
         if variable.owner is None:
             return None
-        return fault_of(self.model, variable, check, self._evaluate)
+        return fault_of(self.model, variable, check, self._evaluate, at)
 
     def _line_of(self, name: str, parameter: Any) -> str:
         """Return the line that computes a parameter, if the distribution's line does not."""
@@ -627,7 +663,7 @@ class _Explaining:
             f"observed {self._shown(name, data, index)} lies outside of the support: "
             f"{support.text.format(y=name)}{shown}.\n"
             f"{n_bad} of {np.size(inside)} observed values {'does' if n_bad == 1 else 'do'}."
-            + _of_edges(variable, data, inside)
+            + _of_data(name, variable, data, inside, lambda y: support.holds(y, *given))
         )
 
     def _observed(self, name: str, value: Any, index: Index) -> str | None:

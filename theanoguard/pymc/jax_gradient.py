@@ -17,6 +17,7 @@ from pytensor.tensor.elemwise import Elemwise
 from theanoguard._provenance import source_line
 from theanoguard._provenance.places import source_text
 from theanoguard._pytensor import get_mode
+from theanoguard._steps import foreign
 from theanoguard.explain.facts.naming import apply_text, number_text, op_name, shown_op
 from theanoguard.pymc.modes import model_lines
 
@@ -53,8 +54,9 @@ def _forward(model: Any, point: Mapping[str, Any]) -> Any:
         for v in node.inputs:
             if v not in values:
                 values[v] = v.data if isinstance(v, Constant) else v.get_value(borrow=True)
-        compute = jax_funcify(node.op, node=node)
-        made = _listed(compute(*(values[v] for v in node.inputs)))
+        with foreign():  # (JAX may refuse an operation outside of a compiled program)
+            compute = jax_funcify(node.op, node=node)
+            made = _listed(compute(*(values[v] for v in node.inputs)))
         values.update(zip(node.outputs, made, strict=True))
         floats = [i for i, v in enumerate(node.inputs) if _is_float(v)]
         steps.append((node, compute, floats))
@@ -81,9 +83,13 @@ def _differentiate(node: Any, compute: Any, floats: Any, values: Any, cotangents
         made = _listed(compute(*given))
         return [made[node.outputs.index(v)] for v in outputs]
 
-    results, pull = jax.vjp(of_floats, *(jnp.asarray(values[node.inputs[i]]) for i in floats))
+    operands = [jnp.asarray(values[node.inputs[i]]) for i in floats]
+    with foreign():
+        results, pull = jax.vjp(of_floats, *operands)
     weights = [jnp.asarray(cotangents[v], r.dtype) for v, r in zip(outputs, results, strict=True)]
-    for i, slope in zip(floats, pull(weights), strict=True):
+    with foreign():
+        slopes = pull(weights)
+    for i, slope in zip(floats, slopes, strict=True):
         if not np.isfinite(slope).all():
             return _text(node, [values[v] for v in node.inputs], np.ravel(slope), weights[0])
         cotangents[node.inputs[i]] = cotangents.get(node.inputs[i], 0) + slope

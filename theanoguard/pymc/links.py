@@ -32,12 +32,17 @@ class Domain:
         Distributions of such numbers.
     link : str
         The function whose values lie in it.
+    inside : str
+        How the domain without its bounds is written.
+    bounds : tuple of int
     """
 
     text: str
     holds: Callable[[Any], Any]
     priors: str
     link: str
+    inside: str = "{} > 0"
+    bounds: tuple[int, ...] = (0,)
 
     @property
     def pattern(self) -> str:
@@ -45,7 +50,14 @@ class Domain:
         return re.escape(self.text).replace(r"\{\}", r"(\w+)")
 
 
-UNIT = Domain("0 <= {} <= 1", lambda v: (v >= 0) & (v <= 1), "pm.Beta", "pm.math.sigmoid")
+UNIT = Domain(
+    "0 <= {} <= 1",
+    lambda v: (v >= 0) & (v <= 1),
+    "pm.Beta",
+    "pm.math.sigmoid",
+    "0 < {} < 1",
+    (0, 1),
+)
 POSITIVE = Domain("{} > 0", lambda v: v > 0, "pm.HalfNormal or pm.Gamma", "pm.math.exp")
 NOT_NEGATIVE = replace(POSITIVE, text="{} >= 0", holds=lambda v: v >= 0)
 DOMAINS = (UNIT, POSITIVE, NOT_NEGATIVE)
@@ -57,6 +69,8 @@ _NEGATIVE_BINOMIAL = {"mu": POSITIVE, "alpha": POSITIVE}
 # computes its own from them.
 OTHER_PARAMETERS = {
     "Beta": {"mu": UNIT, "sigma": POSITIVE, "nu": POSITIVE},
+    "Exponential": {"lam": POSITIVE},
+    **dict.fromkeys(("StudentT", "HalfStudentT"), {"lam": POSITIVE}),
     **dict.fromkeys(("Gamma", "InverseGamma"), _MEAN),
     "NegativeBinomial": _NEGATIVE_BINOMIAL,
     **dict.fromkeys(("Normal", "HalfNormal", "LogNormal", "TruncatedNormal"), {"tau": POSITIVE}),
@@ -70,6 +84,8 @@ OTHER_PARAMETERS = {
     "HurdleLogNormal": {"psi": UNIT, "sigma": POSITIVE, "tau": POSITIVE},
     "NormalMixture": {"w": UNIT, "sigma": POSITIVE, "tau": POSITIVE},
 }
+
+NARROWER = "Give what {} is computed from narrower priors, or an initval nearer to 0."
 
 SHARES = ("w", "p")
 """Parameters whose values sum to 1."""
@@ -95,8 +111,12 @@ class Fault:
     parameter: Any
 
 
-def fault_of(model: Any, variable: Any, check: str, evaluate: Callable) -> Fault | None:
+def fault_of(
+    model: Any, variable: Any, check: str, evaluate: Callable, at: Any = None
+) -> Fault | None:
     """Return which parameter makes a check of PyMC fail, and how to keep it in its domain.
+
+    Or, of checks that hold, which one lies at a bound of its domain.
 
     Parameters
     ----------
@@ -107,6 +127,8 @@ def fault_of(model: Any, variable: Any, check: str, evaluate: Callable) -> Fault
         Such as ``"sigma > 0 (it is -1.0)"``.
     evaluate : callable
         From a list of variables to their values at the point, by variable.
+    at : ndarray of bool or None
+        If no check fails, where the log-density is -inf.
 
     Returns
     -------
@@ -126,13 +148,23 @@ def fault_of(model: Any, variable: Any, check: str, evaluate: Callable) -> Fault
 
     given = given_parameters(variable)
     known = {name: d for name, d in {**domains, **own}.items() if given.get(name) is not None}
+    if at is not None:
+        for name, domain in known.items():
+            for parameter, value in outside([given[name]], partial(_at_bound, domain, at)):
+                failing = _at_bound(domain, at, value)
+                advice = _of_rows(parameter, free, failing, evaluate) or _away_from_bound(
+                    free, variable, name, parameter, domain
+                )
+                if advice:
+                    shown = (failing, np.broadcast_to(value, at.shape))
+                    shown = shown if value.ndim else (np.any(failing), value)
+                    text = domain.inside.format(name) + _element(*shown)
+                    return Fault(text, advice, parameter)
+        return None
     for name in known:
         for parameter, value in outside([given[name]], np.isinf):
             text = f"{name} has overflowed{_element(np.isinf(value), value)}"
-            advice = scaling(parameter, free) or (
-                f"Give what {name} is computed from narrower priors, or an initval nearer to 0."
-            )
-            return Fault(text, advice, parameter)
+            return Fault(text, scaling(parameter, free) or NARROWER.format(name), parameter)
     for name, domain in known.items():
         for parameter, value in outside([given[name]], partial(_outside, domain)):
             told = domain.text.format(name) + _element(_outside(domain, value), value)
@@ -192,6 +224,57 @@ def _advice(free: Set[Any], variable: Any, name: str, parameter: Any, domain: Do
     return f"Give {name} a link: {name} = {domain.link}(...)."
 
 
+def _at_bound(domain: Domain, at: Any, value: Any) -> Any:
+    """Return which numbers lie at a bound of a domain where the log-density is -inf."""
+    value = np.asarray(value)
+    if value.ndim > at.ndim:  # (of a vector, one of the numbers counts)
+        return np.zeros(at.shape, bool)
+    return np.isin(np.broadcast_to(value, at.shape), domain.bounds) & at
+
+
+LINKS = ("exp", "sigmoid", "softplus", "invprobit")
+
+
+def _away_from_bound(
+    free: Set[Any], variable: Any, name: str, parameter: Any, domain: Domain
+) -> str:
+    """Return how to keep a parameter from a bound that it has; "" where that is not known."""
+    made = written(parameter)
+    scalar = getattr(getattr(made.owner, "op", None), "scalar_op", None)
+    if made in free or isinstance(scalar, Mul):
+        return ""
+    advice = _advice(free, variable, name, parameter, domain)
+    if str(getattr(scalar, "name", None) or scalar).lower() not in LINKS or "logit_p" in advice:
+        return advice
+    return scaling(parameter, free) or NARROWER.format(name)
+
+
+def _of_rows(parameter: Any, free: Set[Any], failing: Any, evaluate: Callable) -> str:
+    """Return which data are 0, or the logarithm of 0, in just the rows where a parameter is 0."""
+    graph = [v for v in ancestors([parameter], blockers=free) if getattr(v.type, "ndim", 0)]
+    data = [v for v in graph if not free & set(ancestors([v]))]
+    for variable, value in sorted(evaluate(data).items(), key=lambda one: one[0].owner is not None):
+        if failing.all() or not any(
+            np.array_equal(empty, failing) for empty in (value == 0, np.isneginf(value))
+        ):
+            continue
+        found = _names_in(parameter, free).of(variable)
+        at, n = np.argwhere(failing)[0].tolist(), int(failing.sum())
+        name = variable.name or found.name or found.expression
+        shown = f"{name}{at}" if name else f"element {at} of the data"
+        return (
+            f"{shown} is {number_text(value[tuple(at)])}, whatever the parameters are: correct or "
+            f"leave out {'this row' if n == 1 else f'these {n} rows'}."
+        )
+    return ""
+
+
+def _names_in(parameter: Any, free: Set[Any]) -> Designations:
+    graph = ancestors([parameter], blockers=free)
+    nodes = dict.fromkeys(v.owner for v in graph if v.owner is not None)
+    return Designations({node: tuple(node.inputs) for node in nodes})
+
+
 FAR_FROM_0, LARGE = 20.0, 30.0
 """A predictor is not centred if its mean is so many of its standard deviations from 0, and not
 scaled if its standard deviation is more than this."""
@@ -202,10 +285,9 @@ def scaling(parameter: Any, free: Set[Any]) -> str:
 
     Only data that are multiplied with something that depends on `free` variables are looked at.
     """
-    graph = list(ancestors([parameter], blockers=free))
-    nodes = dict.fromkeys(v.owner for v in graph if v.owner is not None)
-    names = Designations({node: tuple(node.inputs) for node in nodes})
-    for variable in _factors(nodes, free):
+    names = _names_in(parameter, free)
+    graph = ancestors([parameter], blockers=free)
+    for variable in _factors(dict.fromkeys(v.owner for v in graph if v.owner is not None), free):
         data = getattr(variable, "data", None)
         if isinstance(variable, SharedVariable):
             data = variable.get_value(borrow=True)

@@ -70,9 +70,12 @@ def _note_shapes(error: ValueError, name: str, given: Mapping[str, Any]) -> None
     for key, parameter in given.items():
         is_larger = isinstance(parameter, Variable) and observed is not None
         if is_larger and parameter.type.ndim > len(observed):
-            text = f"{name}: {key} has the shape {Lengths()[parameter]}, and the data {observed}"
+            shape = Lengths()[parameter]
+            text = f"{name}: {key} has the shape {shape}, and the data {observed}"
             found = crossing(parameter, ())
-            error.add_note(f"{text}." if found is None else f"{text}: {found}")
+            remedy = f"  Give {key} the shape of the data, by .ravel()."
+            flat = f"{text}.\n{remedy}" if shape == (*observed, 1) else f"{text}."
+            error.add_note(flat if found is None else f"{text}: {found}")
             return
 
 

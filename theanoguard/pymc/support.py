@@ -1,7 +1,8 @@
 """Where PyMC's distributions have a density."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,16 @@ _SUM_N = Support(
 )
 _UNIT = Support("numbers between 0 and 1", lambda y, *_: (y > 0) & (y < 1))
 
-# By the name of the random variable's operation.
+_TRIANGLE = Support(
+    "lower < {y} < upper",
+    lambda y, low, c, high: (
+        ((y > low) | ((y == low) & (c == low))) & ((y < high) | ((y == high) & (c == high)))
+    ),
+    ("lower", "", "upper"),
+)
+_WEIBULL = replace(_POSITIVE, holds=lambda y, alpha, beta: (y > 0) | ((y == 0) & (alpha <= 1)))
+
+# By the name of the random variable's operation, or of its class.
 SUPPORTS = {
     "bernoulli": Support("0 and 1", lambda y, *_: (y == 0) | (y == 1)),
     "beta": _UNIT,
@@ -67,6 +77,7 @@ SUPPORTS = {
         lambda y, a: np.all(y > 0, axis=-1) & np.isclose(np.sum(y, axis=-1), 1),
     ),
     "diracdelta": Support("c", lambda y, c: y == c, ("c",)),
+    "discrete_weibull": _COUNTS,
     "discrete_uniform": Support(
         "whole numbers from lower to upper",
         lambda y, low, high: (y >= low) & (y <= high) & _is_whole(y),
@@ -76,9 +87,21 @@ SUPPORTS = {
     "gamma": _POSITIVE,
     "geometric": Support("whole numbers of at least 1", lambda y, *_: (y >= 1) & _is_whole(y)),
     "halfcauchy": _NONNEGATIVE,
+    "half_flat": _NONNEGATIVE,
     "halfnormal": _NONNEGATIVE,
+    "halfstudentt": _NONNEGATIVE,
+    "hypergeometric": Support(
+        "whole numbers from max(0, n - N + k) to min(k, n)",
+        lambda y, k, rest, n: (y >= np.maximum(0, n - rest)) & (y <= np.minimum(k, n)),
+        ("k", "", "n"),
+    ),
+    "interpolated": Support(
+        "numbers between the first and the last of x_points",
+        lambda y, x, *_: (y >= x[..., 0]) & (y <= x[..., -1]),
+    ),
     "invgamma": _POSITIVE,
     "kumaraswamy": _UNIT,
+    "logitnormal": _UNIT,
     "lognormal": _POSITIVE,
     "dirichlet_multinomial": _SUM_N,
     "multinomial": _SUM_N,
@@ -86,14 +109,18 @@ SUPPORTS = {
     "negative_binomial": _COUNTS,
     "pareto": Support("{y} >= m", lambda y, alpha, m: y >= m, ("", "m")),
     "poisson": _COUNTS,
+    "rice": _POSITIVE,
     "truncated_normal": Support(
         "lower <= {y} <= upper",
         lambda y, mu, sigma, low, high: (y >= low) & (y <= high),
         ("", "", "lower", "upper"),
     ),
+    "triangular": _TRIANGLE,
     "uniform": _BETWEEN,
     "wald": _POSITIVE,
-    "weibull": _NONNEGATIVE,
+    "vonmises": Support("-pi <= {y} <= pi", lambda y, *_: np.abs(y) <= np.pi),
+    "weibull": _WEIBULL,
+    "weibullbeta": _WEIBULL,
 }
 
 
@@ -104,6 +131,10 @@ def support_of(variable: Any) -> tuple[Support, list[Any]]:
     theirs.  Where nothing is known, all numbers are in it.
     """
     op = variable.owner.op
+    if type(op).__name__ == "TruncatedRV":
+        *inputs, lower, upper = variable.owner.inputs
+        base = op.base_rv_op.make_node(*inputs).default_output()
+        return _within(False, base, lower, upper)
     try:
         parameters = list(op.dist_params(variable.owner))
     except (AttributeError, ValueError):  # symbolic ones of PyMC need not have any
@@ -111,14 +142,17 @@ def support_of(variable: Any) -> tuple[Support, list[Any]]:
     made_of = COMPOUND.get(type(op).__name__)
     if made_of is not None:
         return made_of(*parameters)
-    return SUPPORTS.get(getattr(op, "name", None) or "", NUMBERS), parameters
+    name = getattr(op, "name", None) or type(op).__name__.removesuffix("RV").lower()
+    return SUPPORTS.get(name, NUMBERS), parameters
 
 
-def _censored(base: Any, lower: Any, upper: Any) -> tuple[Support, list[Any]]:
+def _within(with_bounds: bool, base: Any, lower: Any, upper: Any) -> tuple[Support, list[Any]]:
+    """Return the support of a distribution between bounds, which may have a mass of their own."""
     inner, parameters = support_of(base)
 
     def holds(y: Any, low: Any, high: Any, *parameters: Any) -> Any:
-        return (y >= low) & (y <= high) & ((y == low) | (y == high) | inner.holds(y, *parameters))
+        at_bounds = with_bounds & ((y == low) | (y == high))
+        return (y >= low) & (y <= high) & (at_bounds | inner.holds(y, *parameters))
 
     text = "lower <= {y} <= upper and, between these, " + inner.text
     names = ("lower", "upper", *inner.names)
@@ -146,7 +180,7 @@ def _mixture(_weights: Any, *components: Any) -> tuple[Support, list[Any]]:
 
 
 COMPOUND: dict[str, Callable[..., tuple[Support, list[Any]]]] = {
-    "CensoredRV": _censored,
+    "CensoredRV": partial(_within, True),
     "MarginalMixtureRV": _mixture,
     "MixtureRV": _mixture,
     "_HurdleRV": _mixture,

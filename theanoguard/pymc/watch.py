@@ -42,11 +42,9 @@ Kind = Literal["bad", "-inf"]
 MOST_ENERGY = 1000.0
 """By so much the energy may grow in a trajectory of NumPyro and BlackJAX."""
 
-LASTING, FEW = 0.1, 2
-"""An error if more of the draws of a chain than this share and number have ended at a bad point."""
-
-STUCK = 100
-"""A chain cannot move if so many of its first trajectories have all ended at a bad point."""
+FIRST, LASTING = 100, 10
+"""An error if more than 10 of the first 100 draws of a chain have ended at a bad point, or if its
+first 100 trajectories all have.  Later ones are only counted, so that few draws are ever lost."""
 
 MOST = 1000
 """So many points are kept of a run, of each kind and phase."""
@@ -307,8 +305,8 @@ class Watch:
         self._n_bad[where.chain, where.tuning] += 1
         n_bad = self._n_bad[where.chain, where.tuning]
         if where.tuning:
-            return n_bad >= STUCK and n_bad == where.draw + 1
-        return n_bad > max(FEW, LASTING * self.n_draws)
+            return n_bad >= FIRST and n_bad == where.draw + 1
+        return where.draw < FIRST and n_bad > LASTING
 
     def n_ended(self, kind: Kind, tuning: bool) -> int:
         """Return how many trajectories have ended at points of a kind."""

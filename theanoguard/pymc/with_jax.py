@@ -22,7 +22,7 @@ from theanoguard.guard import GuardMode
 from theanoguard.pymc.jax_gradient import bad_derivative
 from theanoguard.pymc.records import Where
 from theanoguard.pymc.rejections import warn_of
-from theanoguard.pymc.watch import Ending, Point, Watch, existing
+from theanoguard.pymc.watch import Ending, Point, Watch, existing, left_out
 
 _running: ContextVar[str | None] = ContextVar("theanoguard_pymc_running", default=None)
 
@@ -267,7 +267,7 @@ def patches(pymc_jax: Any, guard_of: Callable[[], GuardMode | None]) -> list[Pat
                 with _quiet():
                     _forget_effects(jax)
                 if stopped.error.terms is not None and stopped.error.terms.ok:
-                    stopped.error.note = _note(stopped.model, stopped.error.terms.point)
+                    stopped.error.note = _note(stopped, stopped.error.terms.point)
                 raise stopped.error from None
             finally:
                 _running.reset(token)
@@ -307,16 +307,13 @@ def _forget_effects(jax: Any) -> None:
         logging.getLogger("theanoguard").debug("theanoguard: JAX was stopped: %s", error)
 
 
-def _note(model: Any, point: Point) -> str:
+def _note(watch: Watch, point: Point) -> str:
     """Say why JAX's gradient is bad where PyTensor's is not, and how to sample with the latter."""
-    try:
-        with warnings.catch_warnings(action="ignore"):  # they have been shown before the run
-            text = bad_derivative(model, point)
-    except Exception as error:  # (JAX may refuse an operation outside of a compiled program)
-        text = ""
-        logging.getLogger("theanoguard").debug("theanoguard: no derivative is found: %s", error)
+    with warnings.catch_warnings(action="ignore"):  # they have been shown before the run
+        text = watch.attempt("JAX's derivative", "", bad_derivative, watch.model, point)
+    told = [left_out(watch.failed)] if watch.failed else []
     advice = 'Sample with nuts_sampler="pymc" or "nutpie", which use the gradient of PyTensor.'
-    return "\n".join([*([text] if text else []), advice])
+    return "\n".join([*([text] if text else []), *told, advice])
 
 
 def _reporter(watch: Watch) -> Any:
