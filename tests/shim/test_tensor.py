@@ -348,3 +348,8 @@ def test_a_reduction_of_nothing(name, linker, shim, has_cxx):
     assert f(np.zeros((0, 3), "int8")).shape == (0,)
     with pytest.raises(ValueError, match="zero-size"):
         f(np.zeros((2, 0), "int8"))
+    # Over no axis nothing is reduced, and the code of the sum's cast has more parts.
+    over_none = shim.tensor.elemwise.CAReduce(getattr(shim.scalar, name), axis=())(x)
+    sums = x.sum(axis=[], dtype="int64")
+    f = shim.function([x], [over_none, sums], mode=shim.Mode(linker=linker, optimizer=None))
+    assert [part.shape for part in f(np.zeros((2, 0), "int8"))] == [(2, 0), (2, 0)]

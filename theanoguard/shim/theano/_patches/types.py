@@ -244,7 +244,7 @@ def raises_on_nothing(op):
 
 def c_all(self, node, name, input_names, output_names, sub):
     """Return the parts of the C code, which raises for a maximum or minimum of nothing."""
-    setup, alloc, loop, cast = _c_all(self, node, name, input_names, output_names, sub)
+    setup, *parts = _c_all(self, node, name, input_names, output_names, sub)
     if raises_on_nothing(self):
         axes = range(node.inputs[0].type.ndim) if self.axis is None else self.axis
         for axis in axes:
@@ -254,7 +254,7 @@ def c_all(self, node, name, input_names, output_names, sub):
                 PyErr_SetString(PyExc_ValueError, "{text}");
                 {sub["fail"]}
             }}"""
-    return setup, alloc, loop, cast
+    return setup, *parts
 
 
 def c_version_of_reduction(self, node):
