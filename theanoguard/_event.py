@@ -323,6 +323,8 @@ class Trip:
         Why nothing can be computed again from `inputs`; None if it can.
     earlier : mapping of Variable to value
         Values that inputs had in an earlier call, where they were kept.
+    computed : mapping of Variable to value
+        Values of other variables of `fgraph` that the guard has computed again.
     """
 
     event: GuardEvent
@@ -337,3 +339,4 @@ class Trip:
     kernels: Callable[[], Any] | None = None
     lost: str | None = None
     earlier: Mapping[Any, Any] = field(default_factory=dict)
+    computed: Mapping[Any, Any] = field(default_factory=dict)

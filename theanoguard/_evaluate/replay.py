@@ -10,7 +10,7 @@ the values inside them are available as well.
 import copy
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from functools import partial, singledispatch
+from functools import cache, partial, singledispatch
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -35,7 +35,11 @@ Implementation: TypeAlias = Literal["c", "py"]
 Kernel: TypeAlias = Callable[[list[Any]], list[Any]]
 Run: TypeAlias = "Iterator[tuple[Replay, Apply, list[Any]]]"
 
-HAVE_INNER_GRAPHS = (Scan, OpFromGraph, LazyIfElse)
+
+@cache  # (a check of an abstract class takes as long as a small operation)
+def has_steps(kind: type[Op]) -> bool:
+    """Return whether the operations of a class have inner graphs that a replay can step into."""
+    return issubclass(kind, (Scan, OpFromGraph, LazyIfElse))
 
 
 class NotRun(ForeignError):
@@ -60,9 +64,13 @@ def has_effects(op: Op) -> bool:
     PyTensor's own operations and checks have none.  A user-defined operation may do anything.
     PyMC's parameter checks are subclasses of PyTensor's checks.
     """
-    if isinstance(op, CheckAndRaise) and type(op).perform is CheckAndRaise.perform:
+    return _has_effects(type(op))
+
+
+@cache
+def _has_effects(kind: type[Op]) -> bool:
+    if issubclass(kind, CheckAndRaise) and kind.perform is CheckAndRaise.perform:
         return False
-    kind = type(op)
     name = f"{kind.__module__}.{kind.__qualname__}"
     return name in _WITH_EFFECTS or not name.startswith(_WITHOUT_EFFECTS)
 
@@ -263,7 +271,8 @@ class Replay:
 
     def value(self, variable: Variable) -> Any:
         """Return the value of `variable`, after computing its ancestors."""
-        finish(self.run([variable]))
+        if not self.knows(variable):
+            finish(self.run([variable]))
         return self[variable]
 
     def run(self, variables: Iterable[Variable]) -> Run:
@@ -364,7 +373,7 @@ class Replay:
 
     def steps_into(self, node: Apply) -> bool:
         """Whether the inner graph of a node is replayed, and the node does not run in one piece."""
-        return isinstance(node.op, HAVE_INNER_GRAPHS) and not self.kernels.runs_whole(node)
+        return has_steps(type(node.op)) and not self.kernels.runs_whole(node)
 
     def child(
         self, fgraph: FunctionGraph, inputs: Sequence[Any], node: Apply, step: int | None = None

@@ -187,7 +187,8 @@ def _repro(found: Found) -> Repro | None:
 
 def _scope_of(case: Case, kernels: Kernels | None = None) -> Scope:
     trip, kernels = case.trip, kernels or Kernels(case.impl)
-    return Scope(Replay(trip.fgraph, trip.inputs, kernels, live=trip.live))
+    given = trip.inputs if case.impl else {**trip.computed, **trip.inputs}
+    return Scope(Replay(trip.fgraph, given, kernels, live=trip.live))
 
 
 def _rounding_notes(origin: Origin | None) -> tuple[str, ...]:

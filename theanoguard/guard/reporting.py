@@ -239,6 +239,7 @@ class Reporter:
         inputs: Mapping[Variable, Any],
         live: Mapping | None = None,
         lost: str | None = None,
+        computed: Mapping[Variable, Any] | None = None,
     ) -> GuardError | None:
         """Report bad values as the policy says; return the error to be raised, or None.
 
@@ -252,13 +253,16 @@ class Reporter:
             Outputs of nodes that the explanation must not run again, as ``Replay`` takes them.
         lost : str or None
             Why nothing can be computed again from `inputs`; None if it can.
+        computed : mapping of Variable to value
+            Values of other variables that have been computed again, as the explanation would.
 
         Returns
         -------
         GuardError or None
         """
         for observation in observations:
-            error = self.act_on(replace(self.trip_of(observation, inputs, live), lost=lost))
+            trip = self.trip_of(observation, inputs, live)
+            error = self.act_on(replace(trip, lost=lost, computed=computed or {}))
             if error is not None:
                 return error
         return None

@@ -67,6 +67,7 @@ class Findings:
     discarded: set[Variable] = field(default_factory=set)
     error: Exception | None = None
     failed: tuple = (None, None)
+    computed: Mapping[Variable, Any] = field(default_factory=dict)
 
 
 def frames_of(replay: Replay) -> tuple[Frame, ...]:
@@ -198,6 +199,7 @@ class SecondRun:
             self.found.error, self.found.failed = error, self.replay.interrupted()
         if self.policy.by_result and not self._spoils_the_result():
             self.found.observations.clear()
+        self.found.computed = self.replay.known_values()
         return self.found
 
     def _run(self, variables: Iterable[Variable]) -> None:

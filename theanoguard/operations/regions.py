@@ -7,6 +7,7 @@ The marks are arrays of NumPy, JAX or PyTorch: :class:`Arrays` has the little th
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -124,7 +125,12 @@ NUMPY = Arrays()
 
 def dtype_kind(value: Any) -> str:
     """Return the kind of an array's dtype, as NumPy has it: "f", "c", "i", "u" or "b"."""
-    return np.dtype(str(value.dtype).rpartition(".")[2]).kind
+    return _kind_of(value.dtype)
+
+
+@cache
+def _kind_of(dtype: Any) -> str:
+    return np.dtype(str(dtype).rpartition(".")[2]).kind
 
 
 def unmarked(arrays: Arrays, value: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable, equal_computations
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
@@ -282,6 +282,7 @@ class AsBuilt:
         self._scope = culprit.Scope(self._replay)
         updated = getattr(trip.fgraph, "update_mapping", None) or {}
         self._updated = [i in updated for i in range(len(self.outputs))]
+        self._trials: list[tuple[list[Variable], Trial | None]] = []
 
     def _known_values(self, live: Mapping[Any, Any]) -> dict[Variable, Any]:
         """Return the values, from the call, of operations that must not be run again."""
@@ -604,6 +605,18 @@ class AsBuilt:
     def _whole(self, builders: Builders) -> Trial | None:
         changed = [v for v in self.outputs if depends_on(v, builders)]
         costs = [v for v in self.costs() if depends_on(v, builders)]
+        # (the code that is printed for a remedy often builds what the remedy has built)
+        whole = rebuild([*changed, *costs], builders)
+        for tried, trial in self._trials:
+            if equal_computations(tried, whole):
+                return trial
+        trial = self._of_changed(changed, costs, builders)
+        self._trials.append((whole, trial))
+        return trial
+
+    def _of_changed(
+        self, changed: list[Variable], costs: list[Variable], builders: Builders
+    ) -> Trial | None:
         heads = self._heads(changed) if costs else []
         replaced = dict(builders)
         if heads:

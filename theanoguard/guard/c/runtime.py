@@ -495,7 +495,7 @@ class CRuntime(Reporter):
             missed = self.audit(found.observations[0], suspicion, {n for n in fired if fired[n]})
             if missed is not None:
                 return missed
-        error = self.report(found.observations, note)
+        error = self.report(found.observations, note, found.computed)
         if error is None:
             self.kernel.redo()
             if found.error is not None and not found.observations and not (so_far or failed):
@@ -532,14 +532,17 @@ class CRuntime(Reporter):
         return missed_without_audit(first, reason, REASONS[reason])
 
     def report(
-        self, observations: Sequence[Observation], lost: str | None = None
+        self,
+        observations: Sequence[Observation],
+        lost: str | None = None,
+        computed: Mapping[Variable, Any] | None = None,
     ) -> GuardError | None:
         """Do what the policy says; return the error to be raised, or None.
 
         Parameters
         ----------
         observations : list of Observation
-        lost : str or None
+        lost, computed
             As for `handle`.
         """
         new = {observation.key: observation for observation in observations}
@@ -547,14 +550,18 @@ class CRuntime(Reporter):
         self.reported.update(new)
         self.acting = True
         if self.policy.calls_back:
-            error = self.handle_aside(list(new.values()), lost)
+            error = self.handle_aside(list(new.values()), lost, computed)
         else:
-            error = self.handle(list(new.values()), self.inputs_now(), self.live, lost)
+            found = list(new.values())
+            error = self.handle(found, self.inputs_now(), self.live, lost, computed)
         self.acting = False
         return error
 
     def handle_aside(
-        self, observations: Sequence[Observation], lost: str | None
+        self,
+        observations: Sequence[Observation],
+        lost: str | None,
+        computed: Mapping[Variable, Any] | None,
     ) -> GuardError | None:
         """Report to a user's action, which may call the function.
 
@@ -565,7 +572,7 @@ class CRuntime(Reporter):
         goes_on = False
         self.kernel.set_aside()
         try:
-            error = self.handle(observations, self.inputs_now(), self.live, lost)
+            error = self.handle(observations, self.inputs_now(), self.live, lost, computed)
             goes_on = True
         finally:
             self.kernel.take_up(goes_on)
