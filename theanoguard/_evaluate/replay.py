@@ -64,7 +64,7 @@ def has_effects(op: Op) -> bool:
     PyTensor's own operations and checks have none.  A user-defined operation may do anything.
     PyMC's parameter checks are subclasses of PyTensor's checks.
     """
-    return _has_effects(type(op))
+    return _has_effects(op.__class__)
 
 
 @cache
@@ -373,7 +373,7 @@ class Replay:
 
     def steps_into(self, node: Apply) -> bool:
         """Whether the inner graph of a node is replayed, and the node does not run in one piece."""
-        return has_steps(type(node.op)) and not self.kernels.runs_whole(node)
+        return has_steps(node.op.__class__) and not self.kernels.runs_whole(node)
 
     def child(
         self, fgraph: FunctionGraph, inputs: Sequence[Any], node: Apply, step: int | None = None
