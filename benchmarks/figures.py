@@ -1,6 +1,6 @@
 """Measure the tables of the documentation that depend on the guard's kernel, and keep them.
 
-    python benchmarks/figures.py [c] [target] [kernel]
+    python benchmarks/figures.py [c] [optimizers] [target] [kernel]
     python benchmarks/figures.py --accept "only the scan of complex numbers is another."
 
 The first command measures (some minutes for a table) and writes ``docs/figures.json``, from which
@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "docs" / "figures.json"
 COMMANDS = {
     "c": "python benchmarks/overhead.py --rounds 15",
+    "optimizers": "python benchmarks/optimizers.py --size 100 --size 2000 --size 6000 --rounds 7",
     "target": "python benchmarks/overhead.py --target x86-64-v3 --dtype float32 --rounds 21",
     "kernel": "python benchmarks/kernel.py",
 }
@@ -39,7 +40,19 @@ COLUMNS = {
     "NaN and Inf only": "guard nan+inf",
     "NanGuardMode": "NanGuardMode",
 }
-"""The columns of a table, and what ``overhead.py`` calls them."""
+"""The columns of the first table, and what ``overhead.py`` calls them."""
+IN_PLACE = {
+    "again": "again",
+    "NaN and Inf": "nan+inf",
+    "all checks": "all",
+    "NaN and Inf, in place": "nan+inf, in place",
+    "all, in place": "all, in place",
+}
+"""The columns of the second table, and what ``optimizers.py`` calls them."""
+HEADS = {
+    "c": ["workload", "dtype", *COLUMNS],
+    "optimizers": ["step", "size", *IN_PLACE, "MB"],
+}
 
 
 def kernel():
@@ -80,18 +93,31 @@ def measured(name):
     command = [sys.executable, *shlex.split(COMMANDS[name])[1:]]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     run = partial(subprocess.run, check=True, cwd=ROOT, env=environment)
-    if name != "c":
+    if name not in HEADS:
         run(command)
         return table
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         run([*command, "--json", file.name])
         found = json.loads(Path(file.name).read_text())
-    return table | {"rows": [row_of(row) for row in found["rows"]]}
+    return table | {"rows": [ROWS[name](row) for row in found["rows"]]}
 
 
-def row_of(row):
+def of_workload(row):
     """Return a row of a table from what ``overhead.py --json`` wrote."""
-    return [row["workload"], row["dtype"], *(float(f"{row[c]:.4g}") for c in COLUMNS.values())]
+    return [row["workload"], row["dtype"], *rounded(row, COLUMNS)]
+
+
+def of_optimizer(row):
+    """Return a row of a table from what ``optimizers.py --json`` wrote."""
+    memory = ", ".join(str(row["MB"][name]) for name in ("plain", "all", "all, in place"))
+    return [row["optimizer"], row["size"], *rounded(row, IN_PLACE), memory]
+
+
+def rounded(row, columns):
+    return [float(f"{row[name]:.4g}") for name in columns.values()]
+
+
+ROWS = {"c": of_workload, "optimizers": of_optimizer}
 
 
 def main():

@@ -200,7 +200,7 @@ class Figures(FromCode):
         ]
         if "rows" in table:
             lines += [".. csv-table::", "   :header-rows: 1", ""]
-            for row in (["workload", "dtype", *figures.COLUMNS], *table["rows"]):
+            for row in (figures.HEADS[self.arguments[0]], *table["rows"]):
                 lines.append("   " + ",".join(f'"{cell}"' for cell in row))
         return lines
 

@@ -422,6 +422,18 @@ def test_the_result_alone_is_judged():
     assert trip(fn, np.array([1.0, np.inf, 1.0])).role == "input"
 
 
+def test_a_result_that_is_big_on_purpose_hides_no_other_error():
+    x, y = pt.dvectors("x", "y")
+    outputs = pt.switch(x > 3, 1e30, pt.cumsum(pt.exp(y)))
+    fn = pytensor.function([x, y], outputs, mode=numba_guard(judge="result"))
+    for _ in range(3):
+        assert fn(4 * ONES, ONES).min() == 1e30
+    event = trip(fn, 1e20 * ONES, ONES)
+    assert (event.role, event.variable) == ("input", "x")
+    event = trip(fn, np.array([4.0, 1.0, 1.0]), 30 * ONES)
+    assert (event.role, event.op) == ("node", "Exp")
+
+
 def test_nothing_runs_in_python_twice():
     x = pt.dvector("x")
     identity = CountedIdentity()

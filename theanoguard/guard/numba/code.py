@@ -344,7 +344,9 @@ def looking(op: Watch) -> Callable:
     @intrinsic
     def look_at(typingctx: Any, value: Any, signals: Any, any_array: Any) -> tuple:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            fallback = called(context, typingctx, any_array, value)
+            def fallback(builder: Any, number: Any) -> Any:  # it is compiled only where it is used
+                return called(context, typingctx, any_array, value)(builder, number)
+
             found = look(context, builder, op, value, args[0], fallback)
             data = make_array(signals)(context, builder, args[1]).data
             place = builder.gep(data, [ir.Constant(ir.IntType(64), FOUND)])
@@ -661,6 +663,7 @@ NAMES = {
     "read_flags": read_flags,
 }
 
+WHOLE = 2**62  # rows: more than any array has
 BLOCK = 16384  # bytes of each operand, so that the blocks of several operands fit into L1 cache
 
 
@@ -681,14 +684,10 @@ def numba_funcify_in_blocks(op: Any, node: Apply, **kwargs: Any) -> tuple[Callab
     overwritten = {f"o{k}": f"i{i}" for k, i in op.elemwise.inplace_pattern.items()}
     beside = [f"o{k}" for k in op.beside(node)]
 
-    def statements(suffix: str, indent: str) -> Iterator[str]:
-        def block(name: str) -> str:
-            return name + suffix if name in cut or name in outputs else name
+    def part(name: str) -> str:
+        return f"{name}_part" if name in cut or name in outputs else name
 
-        reads = {name: f"{indent}watch_{name}({block(name)}, signals)" for name in read}
-        yield from (line for name, line in reads.items() if name in inputs)  # (before an overwrite)
-        yield f"{indent}into({', '.join(map(block, [*inputs, *beside]))})"
-        yield from (line for name, line in reads.items() if name in outputs)
+    reads = {name: f"        watch_{name}({part(name)}, signals)" for name in read}
 
     def place(output: str, dtype: str) -> Iterator[str]:
         """Yield the statements that say what an output is written into."""
@@ -706,19 +705,19 @@ def numba_funcify_in_blocks(op: Any, node: Apply, **kwargs: Any) -> tuple[Callab
         f"def in_blocks({', '.join([*inputs, *spares.values()])}, signals):",
         f"    shape = {first}.shape",
         *(line for o, d in zip(outputs, dtypes, strict=True) for line in place(o, d)),
-        f"    n, size = shape[0], {first}.size * {first}.itemsize",
-        f"    if size <= BLOCK or not ({contiguous}):",
-        *statements("", " " * 8),
-        f"        return {', '.join(outputs)}",
-        "    rows = max(1, n * BLOCK // size)",
+        f"    n, size = max(1, shape[0]), {first}.size * {first}.itemsize",
+        f"    is_whole = size <= BLOCK or not ({contiguous})",
+        "    rows = WHOLE if is_whole else max(1, n * BLOCK // size)",
         "    for start in range(0, n, rows):",
         *(f"        {v}_part = {v}[start : start + rows]" for v in (*cut, *outputs)),
-        *statements("_part", " " * 8),
+        *(line for name, line in reads.items() if name in inputs),  # (before an overwrite)
+        f"        into({', '.join(map(part, [*inputs, *beside]))})",
+        *(line for name, line in reads.items() if name in outputs),
         f"    return {', '.join(outputs)}",
     ]
     watches = {f"watch_{name}": signalling(watch, v.type) for name, (v, watch) in read.items()}
     names: dict[str, Any] = {name: watch for name, (watch, _) in watches.items()}
-    names |= {"BLOCK": BLOCK, "into": into}
+    names |= {"BLOCK": BLOCK, "WHOLE": WHOLE, "into": into}
     source = "\n".join(lines)
     in_blocks = numba_njit(compile_numba_function_src(source, "in_blocks", {**NAMES, **names}))
     keys = [watch_key for _, watch_key in watches.values()]

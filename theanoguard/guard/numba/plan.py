@@ -123,7 +123,8 @@ class NumbaPlan(WholePlan):
         self.silent = self._exempt | reliance.discarded
         self.judged: dict[Variable, list[Apply]] = {}
         self.sizes = set()
-        by_result = self.policy.by_result
+        # A result that is big on purpose no longer shows what else was bad.
+        by_result = self.policy.by_result and not reliance.noisy
         points = self._ends() if by_result else self._by_node(harmless, infinite)
         self.check(points.keys() | self.judged.keys())
         return points
@@ -131,8 +132,7 @@ class NumbaPlan(WholePlan):
     def _ends(self) -> dict[Variable, Sign]:
         ends = () if self.is_inner else self.fgraph.outputs
         sign = Sign(self.kinds, self.policy.big)
-        ends = [v for v in ends if has_elements(v) and not isinstance(v, Constant)]
-        return {v: sign for v in ends if not (self.policy.big and self._is_judged(v))}
+        return {v: sign for v in ends if has_elements(v) and not isinstance(v, Constant)}
 
     def _by_node(self, harmless: bool, infinite: Collection[Variable]) -> dict[Variable, Sign]:
         policy = self.policy
