@@ -658,9 +658,11 @@ def test_an_underflow_in_a_loop_is_told_in_the_forward_pass():
     loss = pt.log(weights[-1].sum())
     error = error_of([y, s], [loss, pytensor.grad(loss, s)], [np.full(20, 10.0), 1.0])
     assert str(error).startswith("Inf in log: log(0.0) = -inf")
-    text = error.explanation.cause.hint.text
-    assert "logarithms for the state of the loop" in text
-    assert text.endswith("this call gives -1999.3 and a finite gradient.")
+    hint = error.explanation.cause.hint
+    assert "the state of the loop in logarithms on lines" in hint.text
+    assert hint.text.endswith("this call gives -1999.3 and a finite gradient.")
+    assert hint.change[1] == "lambda y_t, w: w - (y_t / s) ** 2,"
+    assert hint.change[3] == "outputs_info=[pt.log(pt.ones(2))],"
 
 
 def test_a_number_that_lets_a_loop_grow_is_named():

@@ -341,3 +341,20 @@ def test_the_printed_line_runs_and_keeps_what_was_right(build):
         known = exact.known == "number"
         np.testing.assert_allclose(new[known], exact.mid[known], rtol=1e-9, atol=1e-14)
         assert known.all() or found.advice.grade == "changes" or build is gradient_of_std
+
+
+@pytest.mark.parametrize(
+    ("formula", "value", "kept"),
+    [
+        (lambda p: pt.log(1 - p), 1.2, "logit: p = sigmoid(logit_p)"),
+        (lambda p: pt.log(1 - p**2), -1.2, "arctanh: p = tanh(arctanh_p)"),
+        (lambda p: pt.log(1 / (1 - pt.sqr(p))), 1.2, "arctanh: p = tanh(arctanh_p)"),
+        (lambda p: pt.sqrt(1 - abs(p)), -1.2, "arctanh: p = tanh(arctanh_p)"),
+    ],
+)
+def test_a_number_taken_from_one_gets_the_link_of_its_interval(formula, value, kept):
+    p = pt.dscalar("p")
+    fn = pytensor.function([p], formula(p), mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        fn(value)
+    assert f"let it set the {kept}." in caught.value.explanation.advice.text

@@ -253,7 +253,7 @@ def _quotient(variable: Variable, logs: InLogs) -> tuple[str, str]:
     above, below = _operands(variable)
     mean = viewed(above).owner
     if mean is not None and isinstance(mean.op, CAReduce) and _is_length(below):
-        axes, x = mean.op.axis, logs.log(mean.inputs[0])
+        axes, x = mean.op.axis, logs.plain(mean.inputs[0])
         if axes is None or len(axes) == 1:
             size = f"{x}.size" if axes is None else f"{x}.shape[{axes[0]}]"
             return "-", f"{logs.log(above)} - pt.log({size})"

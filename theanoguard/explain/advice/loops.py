@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import DimShuffle
@@ -130,6 +130,10 @@ class LoopInLogs:
         return node.op.outer_sitsot_outs(node.outputs).index(self.state)
 
 
+def _is_of_gradient(built: AsBuilt, spot: Spot, node: Apply) -> bool:
+    return made_by_grad(built.original(spot.at(node)))
+
+
 def _given(variable: Variable) -> Callable[[New], Variable]:
     return lambda new: variable
 
@@ -157,7 +161,7 @@ def loops_in_logs(
         node = body.node
         if body.outer is not None or not isinstance(node.op, Scan):
             continue
-        if not made_by_grad(built.original(spot.at(node))):
+        if not _is_of_gradient(built, spot, node):
             for state in node.op.outer_sitsot_outs(node.outputs):
                 if state in reached:
                     yield from _of_state(built, spot.at(log.owner), body, state, inner)
@@ -170,7 +174,8 @@ def _of_state(
     node, op, graph = body.node, body.node.op, body.graph
     position = op.outer_sitsot_outs(node.outputs).index(state)
     buffer = op.outer_sitsot(node.inputs)[position]
-    views = [c.outputs[0] for c in spot.clients.get(state, ()) if isinstance(c.op, Subtensor)]
+    readers = [c for c in spot.clients.get(state, ()) if isinstance(c.op, Subtensor)]
+    views = [c.outputs[0] for c in readers if not _is_of_gradient(built, spot, c)]
     place, inside = source_place(state), built.first_run(body)
     if place is None or inside is None or len(views) != 1 or not is_buffer(buffer):
         return

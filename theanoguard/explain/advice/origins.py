@@ -31,6 +31,14 @@ _SAME_ZERO = (ps.Sqr, ps.Abs, ps.Sqrt, ps.Neg, ps.Cast, ps.Identity)
 _CHOOSES = (ps.ScalarMaximum, ps.ScalarMinimum, ps.Clip, ps.Switch)
 
 
+_LINKS = {
+    "": ("exp", "log", "logarithm", "positive"),
+    "sigmoid": ("sigmoid", "logit", "logit", "below 1"),
+    "tanh": ("tanh", "arctanh", "arctanh", "inside -1 to 1"),
+}
+"""The function that keeps a number inside, the prefix and name of its free number, and where."""
+
+
 @dataclass(frozen=True)
 class Part:
     """Elements of a variable: one, or a slice of them.
@@ -74,15 +82,15 @@ class End:
         What to do about it.
     general : bool
         As for :class:`~theanoguard.explain.records.Meaning`.
-    from_one : bool
-        Whether ``1 - x`` was too small because the leaf x is too large.
+    link : {"", "sigmoid", "tanh"}
+        What keeps the leaf x inside if ``1 - x`` or ``1 - x**2`` was too small.
     """
 
     leaf: Part | None
     text: str = ""
     kept: str = ""
     general: bool = True
-    from_one: bool = False
+    link: str = ""
 
 
 class Origins:
@@ -122,18 +130,18 @@ class Origins:
         if end.leaf is None or not (known := self.known(end.leaf)):
             return end
         is_own = end.leaf == start or viewed(start.variable) is end.leaf.variable
-        kept = self._kept(end.leaf, needs, is_own, end.from_one) if needs else ""
+        kept = self._kept(end.leaf, needs, is_own, end.link) if needs else ""
         return replace(end, text=known, kept=kept, general=not needs)
 
     def _ends(self, part: Part, hops: int) -> list[End]:
         """Return where the way of a part ends; several ends for a sum of zeros."""
-        difference, from_one = End(None), False
+        difference, link = End(None), ""
         for hop in range(hops):
             node = part.variable.owner
             if node is None:
                 left = self._left(part)
                 if left is None:
-                    return [replace(difference, leaf=part, from_one=from_one)]
+                    return [replace(difference, leaf=part, link=link)]
                 part = left
                 continue
             special = self._special(part)
@@ -144,7 +152,10 @@ class Origins:
                 part = entered
                 continue
             difference = self._of_difference(part) or difference
-            from_one = from_one or _takes_from_one(part)
+            if _takes_from_one(part):
+                link = "sigmoid"
+            elif link and _is_even(part):
+                link = "tanh"
             terms = self._zero_terms(part)
             if terms:
                 return [end for term in terms for end in self._ends(term, hops - hop - 1)]
@@ -292,18 +303,19 @@ class Origins:
             return f"{value}, and the updates of this function change {leaf.name or 'it'}."
         return f"{value} ({ROLES[role_of(leaf)]})."
 
-    def _kept(self, part: Part, needs: str, is_own: bool, from_one: bool) -> str:
+    def _kept(self, part: Part, needs: str, is_own: bool, link: str) -> str:
         """Return what to do about an input; `is_own`: it is the operand itself."""
         leaf = part.variable
         own = leaf.name or "it"
-        by_sigmoid = from_one and bool(np.all(part.value >= 1))
-        bounded = by_sigmoid or needs == "positive" and bool(np.all(part.value <= 0))
-        function, what = ("sigmoid", "logit") if by_sigmoid else ("exp", "log")
+        size = abs(part.value) if link == "tanh" else part.value
+        by_link = bool(link) and bool(np.all(size >= 1))
+        bounded = by_link or needs == "positive" and bool(np.all(part.value <= 0))
+        function, what, name, inside = _LINKS[link if by_link else ""]
         free = f"{own} = {function}({what}_{own})"
         if leaf in self.updated:
-            kept = "below 1, update its logit" if by_sigmoid else "positive, update its logarithm"
-            softly = "Or" if by_sigmoid else "Or use softplus, or"
-            return f"To keep it {kept}: {free}. {softly} constrain the optimizer." * bounded
+            softly = "Or" if by_link else "Or use softplus, or"
+            kept = f"To keep it {inside}, update its {name}: {free}."
+            return f"{kept} {softly} constrain the optimizer." * bounded
         if isinstance(leaf, Constant):
             return "Correct it before you build the graph."
         if hasattr(leaf, "get_value"):
@@ -315,9 +327,8 @@ class Origins:
             is_one = part.value.size == 1
             these, them = ("this element", "it") if is_one else ("these elements", "them")
             return f"Correct {these} before the call, or leave {them} out."
-        if bounded and (is_own or by_sigmoid):
-            what = "logit" if by_sigmoid else "logarithm"
-            return f"If an optimizer or a sampler sets it, let it set the {what}: {free}."
+        if bounded and (is_own or by_link):
+            return f"If an optimizer or a sampler sets it, let it set the {name}: {free}."
         return "Check it before the call."
 
     def _of_leaves(self, leaves: list[Part]) -> str:
@@ -420,6 +431,15 @@ def _is_number_given(variable: Variable) -> bool:
     is_shared = hasattr(variable, "get_value") or isinstance(variable, Constant)
     is_input = variable.owner is None and not is_shared
     return is_input and variable.type.ndim == 0 and variable.type.dtype.startswith("float")
+
+
+def _is_even(part: Part) -> bool:
+    """Return whether a part is the same for the operand of the other sign."""
+    kind, node = scalar_class(part.variable), part.variable.owner
+    if kind is ps.Pow:
+        power = constant_number(node.inputs[1])
+        return power is not None and power % 2 == 0
+    return kind in (ps.Sqr, ps.Abs)
 
 
 def _takes_from_one(part: Part) -> bool:

@@ -253,7 +253,8 @@ class Trial:
         if len(self.returned) > 1 + self.with_gradient or not numbers:
             return "this call gives finite values"
         with_gradient = self.with_gradient and len(self.returned) > 1
-        text = number_text(np.asarray(numbers[0]).item())
+        number = np.asarray(numbers[0]).item()  # (without the rounding in the last digits)
+        text = number_text(float(f"{number:.12g}") if isinstance(number, float) else number)
         return f"this call gives {text}{' and a finite gradient' if with_gradient else ''}"
 
 
