@@ -217,7 +217,7 @@ def matrix_text(matrix: Any, op: str = "cholesky") -> str:
 
 
 def equal_rows(matrix: np.ndarray) -> tuple[int, int] | None:
-    """Return the first two rows of an array that are equal, or None.
+    """Return the first two rows of an array that are equal and not 0 throughout, or None.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def equal_rows(matrix: np.ndarray) -> tuple[int, int] | None:
     seen: dict[bytes, int] = {}
     for i, row in enumerate(np.asarray(matrix) + 0.0):  # (-0 is 0)
         first = seen.setdefault(row.tobytes(), i)
-        if first != i:
+        if first != i and row.any():
             return first, i
     return None
 
