@@ -48,11 +48,50 @@ def test_script_is_fixed_once(tmp_path, option):
     assert "0 lines can be changed" in again.stderr
 
 
+LONG = """\
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+q, h, r = pt.dvector("q"), pt.dmatrix("h"), pt.dvector("r")
+p = (
+    pt.exp(h)
+    / pt.exp(h).sum(axis=1, keepdims=True)
+)
+losses = dict(
+    first=pt.log(q.prod()),
+    second=-pt.log(
+        p
+    ).sum(),  # of all rows
+    third=pt.log(
+        r.prod(  # of all
+        )
+    ),
+)
+f = pytensor.function([q, h, r], list(losses.values()), mode="FAST_COMPILE")
+f(np.full(40, 1e-9), np.array([[0.0, 900.0]]), np.full(40, 1e-9))
+"""
+
+
+def test_expressions_over_several_lines(tmp_path):
+    script = tmp_path / "model.py"
+    script.write_text(LONG)
+    done = fix(tmp_path, "--write", "--run")
+    fixed = LONG.replace(
+        "-pt.log(\n        p\n    ).sum()", "-pt.special.log_softmax(h, axis=1).sum()"
+    )
+    assert script.read_text() == fixed.replace("pt.log(q.prod())", "pt.log(q).sum()")
+    assert "model.py:15: not fixed: a comment is inside of the expression" in done.stderr
+    again = fix(tmp_path, "--run")
+    assert "0 lines can be changed" in again.stderr
+
+
 OLD, NEW = "y = pt.log(p.prod())", "y = pt.log(p).sum()"
 REFUSED = {
     "not in the file": ("y = 1\n", OLD, NEW),
     "2 lines of the file read": (f"\n{OLD}\nif z:\n    {OLD}\n", OLD, NEW),
     "several statements": (f"{OLD}; z = 1\n", f"{OLD}; z = 1", f"{NEW}; z = 1"),
+    "comment is inside": ("f(  # all\n    p\n)\n", "f(\np\n)", "g(p)"),
     "has several lines": (f"f(\n    {OLD}\n)\n", OLD, f"q = p\n{NEW}"),
 }
 

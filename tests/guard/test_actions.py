@@ -159,6 +159,21 @@ def test_independent_faults_are_reported_each(chain):
     assert {event.op for event in events_of(fn)[before:]} == {"Log", "Sqrt"}
 
 
+@pytest.mark.parametrize("action", ["record", "warn"])
+def test_operations_that_print_alike_are_told_apart(action, caplog):
+    x, y = pt.dvector("x"), pt.dvector("y")
+    first = pt.log(x.prod())
+    second = pt.log(y.prod())
+    fn = guarded([x, y], [first, second], optimizer="fast_compile", action=action)
+    fn(np.zeros(2), np.zeros(2))
+    events = events_of(fn)
+    assert events[0].node == events[1].node
+    lines = sorted(event.source.line for event in events)
+    assert lines[1] == lines[0] + 1
+    if action == "warn":
+        assert "first = " in caplog.text and "second = " in caplog.text
+
+
 def test_one_cause_is_one_event_though_fused_into_several_outputs():
     """An output of a fused operation that only follows from another of its outputs is no event."""
     x, y, w = pt.dvector("x"), pt.dvector("y"), shared(np.zeros(2))

@@ -35,7 +35,9 @@ class Expression:
     operands : tuple of str
         The text of its operands, in the order in which they are written.
     column, end_column : int
-        Where it begins in its first line and ends in its last, from 0.
+        Where it begins in its first line and ends there, from 0.
+    end : tuple of int or None
+        Of an expression over several lines: the last one, and the column where it ends.
     node : ast.AST
     """
 
@@ -44,6 +46,7 @@ class Expression:
     operands: tuple[str, ...]
     column: int
     end_column: int
+    end: tuple[int, int] | None
     node: Any = field(repr=False, compare=False)
 
 
@@ -91,13 +94,16 @@ def _find(entry: Any) -> Expression | None:
     operands = _operands(node)
     source, lines = found.source, linecache.getlines(file)
     first = lines[node.lineno - 1].encode()
-    end = node.end_col_offset if node.end_lineno == node.lineno else len(first.rstrip())
+    is_long = node.end_lineno != node.lineno
+    end = len(first.rstrip()) if is_long else node.end_col_offset
+    last = lines[node.end_lineno - 1].encode()[: node.end_col_offset]
     return Expression(
         text=_text(source, node),
         op=_operation(node),
         operands=tuple(_text(source, operand) for operand in operands),
         column=len(first[: node.col_offset].decode(errors="replace")),
         end_column=len(first[:end].decode(errors="replace")),
+        end=(node.end_lineno, len(last.decode(errors="replace"))) if is_long else None,
         node=node,
     )
 

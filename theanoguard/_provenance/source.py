@@ -39,6 +39,8 @@ class SourceLine:
     loop : tuple of int or None
         For an expression in a Python loop: the iteration that evaluated it (from 1), how many
         iterations are in the graph, and the line of the loop.
+    end : tuple of int or None
+        Of an expression over several lines: the line and the column where it ends.
 
     Examples
     --------
@@ -58,6 +60,9 @@ class SourceLine:
     marked: tuple[int, int] | None = None
     callers: tuple["SourceLine", ...] = field(default=(), compare=False, repr=False)
     loop: tuple[int, int, int] | None = field(default=None, compare=False, repr=False)
+    end: tuple[int, int] | None = field(
+        default=None, compare=False, repr=False, metadata={"json": False}
+    )
 
     def __str__(self) -> str:
         where = (
@@ -262,4 +267,34 @@ def marked_line(entry: Entry) -> SourceLine:
     whole = linecache.getline(line.file, line.line)
     indent = len(whole) - len(whole.lstrip())
     start, end = found.column - indent, found.end_column - indent
-    return replace(line, column=found.column + 1, marked=(max(start, 0), max(end, 0)))
+    marked = max(start, 0), max(end, 0)
+    return replace(line, column=found.column + 1, marked=marked, end=found.end)
+
+
+def lines_of(place: SourceLine) -> list[str]:
+    """Return the lines of a marked expression, without indentation and comments."""
+    if place.end is None:
+        return [without_comment(place.text)]
+    return [
+        without_comment(linecache.getline(place.file, number).strip())
+        for number in range(place.line, place.end[0] + 1)
+    ]
+
+
+def without_comment(text: str) -> str:
+    """Return a line without its comment, as reports show it."""
+    return text.partition("  #")[0]
+
+
+def on_one_line(place: SourceLine) -> SourceLine:
+    """Return a marked expression over several lines as it would be on one."""
+    if place.end is None or place.marked is None:
+        return place
+    *lines, last = lines_of(place)
+    text = ""
+    for line in lines:
+        text += line if text[-1:] in ("", *"([{") else f" {line}"
+    text += last if text[-1:] in "([{" or last[:1] in tuple(")]}") else f" {last}"
+    whole = linecache.getline(place.file, place.end[0])
+    left = len(last) - (place.end[1] - (len(whole) - len(whole.lstrip())))
+    return replace(place, text=text, marked=(place.marked[0], len(text) - left), end=None)

@@ -18,6 +18,7 @@ from theanoguard._files import write_atomically
 from theanoguard._lint.every_function import LintedRun
 from theanoguard._lint.witness import Fault, Search
 from theanoguard._provenance import SourceLine
+from theanoguard._provenance.source import without_comment
 from theanoguard.cli.lint import add_search, run_beside
 from theanoguard.explain.records import Explanation, Hint, user_line
 from theanoguard.guard import GuardMode
@@ -95,7 +96,9 @@ class Edit:
     def add(self, change: Change) -> str:
         """Make a change, and return why it cannot be made, or nothing."""
         lines = self.lines
-        found = [i for i, line in enumerate(lines) if _code(line) == change.old]
+        old = change.old.split("\n")
+        codes = [_code(line) for line in lines]
+        found = [i for i in range(len(lines)) if codes[i : i + len(old)] == old]
         here = change.line - 1
         if not found:
             return "the line is not in the file any more"
@@ -104,9 +107,12 @@ class Edit:
         number = here if here in found else found[0]
         if _statements(change.old) > 1:
             return "several statements are on this line; put them on lines of their own"
-        line = lines[number]
-        before, _, after = line.partition(change.old)
-        end = line[len(line.rstrip("\r\n")) :] or "\n"
+        rest = range(number + 1, number + len(old))
+        if any("#" in line for line in lines[number : number + len(old) - 1]):
+            return "a comment is inside of the expression"
+        line, last = lines[number], lines[number + len(old) - 1]
+        before, after = line.partition(old[0])[0], last.partition(old[-1])[2]
+        end = last[len(last.rstrip("\r\n")) :] or "\n"
         imports, code = _imports_of(change.new)
         at = self._last_import(number)
         if at is None:  # (they stay with the line)
@@ -115,8 +121,10 @@ class Edit:
         if number in self.changed:
             other = "another change is on the same line; run the command again after that"
             return "" if self.changed[number] == new else other
+        if not self.changed.keys().isdisjoint(rest):
+            return "another change is on one of these lines; run the command again after that"
         earlier = dict(self.changed)
-        self.changed[number] = new
+        self.changed |= {number: new, **dict.fromkeys(rest, "")}
         missing = [line for line in imports if line not in map(_code, self.new_lines)]
         if missing and at is not None:
             added = "".join(f"{line}{end}" for line in missing)
@@ -168,7 +176,7 @@ def _imports_of(code: str) -> tuple[list[str], list[str]]:
 
 def _code(line: str) -> str:
     """Return a line without its indentation and its comment, as lines are shown in reports."""
-    return line.strip().partition("  #")[0]
+    return without_comment(line.strip())
 
 
 def _statements(code: str) -> int:

@@ -328,7 +328,7 @@ class Reporter:
     def act_on(self, trip: Trip) -> GuardError | None:
         """Do what the policy says about a trip; return the error to be raised, or None."""
         event = trip.event
-        event.attach(self.known.get(cause_of(event)), event.line)
+        event.attach(self.known.get(_cause_of(trip)), event.line)
         self.own.add(event)
         self.recorder.add(event)
         action = self.policy.action
@@ -355,7 +355,7 @@ class Reporter:
 
     def warn(self, trip: Trip) -> None:
         """Log a trip: in full the first time, and a count each time that it has doubled."""
-        event, cause = trip.event, cause_of(trip.event)
+        event, cause = trip.event, _cause_of(trip)
         if not self.repeats.is_due(cause):
             logger.info("%s", GuardError(event), extra={"event": event})
             return
@@ -393,7 +393,7 @@ class Reporter:
 
     def explain_once(self, trip: Trip) -> None:
         """Explain the first event of each cause; its later events get the same explanation."""
-        cause = cause_of(trip.event)
+        cause = _cause_of(trip)
         if cause not in self.known:
             self.explained(trip)
             self.known[cause] = trip.event.explanation
@@ -408,6 +408,12 @@ def note_on_loss(variables: Iterable[Variable]) -> str:
         "Set them to an earlier state.  To have the operation explained, run the same calls with"
         " restore=True."
     )
+
+
+def _cause_of(trip: Trip) -> Cause:
+    """Return the cause of an event, also by the variable: nodes may print alike."""
+    kind, place = cause_of(trip.event)
+    return kind, (*place, trip.variable)
 
 
 def _with_notes(error: GuardError) -> str:

@@ -31,6 +31,7 @@ from theanoguard._graph import applied_to, constant_number, scalar_class, viewed
 from theanoguard._provenance import SourceLine, lookup, module_of, source_place
 from theanoguard._provenance.designating import made_by_grad
 from theanoguard._provenance.places import place_text
+from theanoguard._provenance.source import lines_of, on_one_line, without_comment
 from theanoguard._pytensor import without_traces
 from theanoguard._steps import ForeignError, attempt
 from theanoguard.explain.advice.exact import Form, exact_forms
@@ -1083,9 +1084,10 @@ def _told_edits(remedy: Remedy, judge: Judge, source: SourceLine | None) -> "_To
         if place is None or (found := _written_edit(edit, place)) is None:
             return None
         text, made[id(edit)] = found
+        whole = on_one_line(place)
         here = place.file, place.line
-        old = lines.get(here, (place, place.text))[1]
-        replacement = replaced(old, place.marked, text, _default_module(remedy))
+        old = lines.get(here, (place, whole.text))[1]
+        replacement = replaced(old, whole.marked, text, _default_module(remedy))
         if replacement is None:
             return None
         what, new = replacement
@@ -1095,11 +1097,10 @@ def _told_edits(remedy: Remedy, judge: Judge, source: SourceLine | None) -> "_To
     trial = _tried(remedy, builders, judge) if builders else None
     change: tuple[str, ...] = ()
     for _, (place, new) in sorted(lines.items()):
-        old = place.text.partition("  #")[0]
-        line = with_import(new, place.file, place.line, old)
+        line = with_import(new, place.file, place.line, on_one_line(place).text)
         if line is None:
             return None
-        change += old, line
+        change += "\n".join(lines_of(place)), line
     if trial is None:
         return None
     near = _in_one_file([place for place, _ in lines.values()], source)
@@ -1267,7 +1268,10 @@ def _edit(
     remedy: Remedy, template: str, source: SourceLine, marked: list[Span | None], module: str
 ) -> tuple[str, tuple[str, ...]] | None:
     """Return what a remedy writes, with the line before and after it; None if it cannot be."""
-    spot = remedy.spot
+    spot, written = remedy.spot, lines_of(source)
+    if source.end is not None:
+        source = on_one_line(source)
+        marked = [source.marked]
     if remedy.operand is None:
         name = spot.name_in(remedy.x, next(iter(remedy.builders)))
         name = _variance_of(source, marked[0]) or name
@@ -1287,9 +1291,8 @@ def _edit(
     if found is None:
         return None
     what, line = found
-    old = source.text.partition("  #")[0]
-    new = with_import(line, source.file, source.line, old)
-    return None if new is None else (bare(what), (old, new))
+    new = with_import(line, source.file, source.line, without_comment(source.text))
+    return None if new is None else (bare(what), ("\n".join(written), new))
 
 
 def _variance_of(source: SourceLine, marked: Span | None) -> str | None:

@@ -1,7 +1,9 @@
 """Edit one operand of one operation in the user's line of code."""
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import TypeAlias, TypeGuard
 
 from theanoguard.operations.names import OPERATORS, is_written, shown_op
@@ -49,11 +51,11 @@ def edited(
     >>> edited("y = px.math.log(p)", "log", 0, "{pt}.maximum({x}, 1e-12)", module="pmd.math")
     ('px.math.maximum(p, 1e-12)', 'y = px.math.log(px.math.maximum(p, 1e-12))')
     """
-    code, _, comment = text.partition("  #")
+    code = text.partition("  #")[0]
     tree = parsed_line(code)
     if tree is None:
         return None
-    written = (node for node in ast.walk(tree) if isinstance(node, ast.expr))
+    written = _expressions(tree)
     found = [(node, operands) for node in written if (operands := _operands(node, op))]
     spans = {_in_bytes(code, span) for span in marked if span}
     if spans:
@@ -121,7 +123,7 @@ def replaced(
     if tree is None or not marked or "{x}" in template:
         return None
     span = _in_bytes(code, marked)
-    same = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and _span(node) == span]
+    same = [node for node in _expressions(tree) if _span(node) == span]
     if not same:
         return None
     new = bare(template.format(pt=_module(tree, module)))
@@ -162,8 +164,8 @@ def rewritten(
     tree, wanted = parsed_line(code), _parsed(expression)
     if tree is None or not expression or wanted is None:
         return None
-    same = [n for n in ast.walk(tree) if isinstance(n, ast.expr) and _is_same(n, wanted.body[0])]
-    if len(same) != 1 or same[0].end_lineno != 1:
+    same = [node for node in _expressions(tree) if _is_same(node, wanted.body[0])]
+    if len(same) != 1:
         return None
     new, line = _with_change(code.encode(), same[0], template, _module(tree, module))
     return new, line.decode().rstrip()
@@ -198,7 +200,7 @@ def with_keyword(text: str, marked: Span | None, keyword: str) -> tuple[str, str
     if tree is None or not marked or not value:
         return None
     span = _in_bytes(code, marked)
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and _span(n) == span]
+    calls = [n for n in _expressions(tree) if isinstance(n, ast.Call) and _span(n) == span]
     given = [k for call in calls for k in call.keywords if k.arg == name]
     return (keyword, _spliced(code, _span(given[0].value), value)) if given else None
 
@@ -372,22 +374,49 @@ def _parsed(code: str) -> ast.Module | None:
         return None
 
 
-_PARTS = ("{}: pass", "{} pass", "if 0: pass\n{} pass", "{}\n)", "print(\n{}\n)", "print(\n{}")
-"""What makes a statement of a line: the head of a block, or a part of a call on several lines."""
+_AROUND = (
+    *(("", ""), ("", ": pass"), ("", " pass"), ("if 0: pass\n", " pass")),
+    *(("(0\n", "\n)"), ("print(\n", "\n)"), ("{\n", "\n}")),
+)
+"""What may stand before and behind a line that is a part of a statement."""
+
+_STRING = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 
 def parsed_line(code: str) -> ast.Module | None:
-    """Return the syntax tree of a line, which may be a part of a statement; None if it has none.
+    """Return the tree of a line, which has the number 1; None if it is no part of a statement.
 
     Examples
     --------
-    >>> [parsed_line(code) is not None for code in ("if a > 0:", "f(a,", "a + b, c=d", "a +")]
+    >>> [parsed_line(code) is not None for code in ("y = f(", "/ g(x)).sum()", "a, c=d", "a +")]
     [True, True, True, False]
     """
-    for part in ("{}", *_PARTS):
-        if (tree := _parsed(part.format(code))) is not None:
-            return ast.increment_lineno(tree, -1) if "\n{}" in part else tree
+    opened, begun = [], ""
+    for character in _STRING.sub("", code):
+        if character in _PAIRS:
+            opened.append(_PAIRS[character])
+        elif opened and character == opened[-1]:
+            opened.pop()
+        elif character in _PAIRS.values():
+            begun = {end: start for start, end in _PAIRS.items()}[character] + begun
+    ended = "".join(reversed(opened))
+    for (before, after), first in product(_AROUND, ("\n", "0\n")):
+        before += "".join(bracket + first for bracket in begun)
+        try:
+            tree = ast.parse(f"{before}{code}{ended}{after}")
+        except SyntaxError:
+            continue
+        ast.increment_lineno(tree, -before.count("\n"))
+        return tree
     return None
+
+
+def _expressions(tree: ast.Module) -> Iterator[ast.expr]:
+    """Yield the expressions that stand in the line itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.expr) and node.lineno == node.end_lineno == 1:
+            yield node
 
 
 def _compound(node: ast.AST) -> bool:

@@ -369,10 +369,12 @@ def is_in_scope(line: str, file: str, number: int, old: str) -> bool:
 
 def names_in(line: str) -> set[str] | None:
     """Return the names that a line reads, or None if it does not compile."""
-    tree = parsed_line(line)
+    *imports, last = line.split("\n")
+    tree = parsed_line(last)
     if tree is None:
         return None
-    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - _stored(tree)
+    bound = {name for text in imports for name in _stored(ast.parse(text))} | _stored(tree)
+    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - bound
 
 
 def bound_at(tree: ast.AST, number: int) -> set[str]:
