@@ -8,8 +8,10 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
+from pytensor.graph.traversal import ancestors
 from pytensor.xtensor import xtensor
 
+import theanoguard
 from theanoguard import lint, track_provenance
 from theanoguard.ops import assert_in_range
 
@@ -46,11 +48,48 @@ def test_witness_makes_the_compiled_function_fail(rule):
     assert failing(graph, inputs, found[0], mode)
 
 
-def test_inputs_are_moved_to_where_an_operation_fails():
-    x = pt.dscalar("x")
-    graph = pt.log((x**2 - 0.17) ** 2 - 1e-3)  # from 0.372 to 0.449
-    [found] = lint(graph, mode=C, bounds={x: (0, 100)}, seconds=60)
-    assert failing(graph, [x], found, C)
+s, t = pt.dscalar("s"), pt.dscalar("t")
+NARROW = {
+    "0.372 to 0.449": pt.log((s**2 - 0.17) ** 2 - 1e-3),
+    "35.121 to 35.150": pt.log((s**2 - 1234.5) ** 2 - 1),
+    "a root": pt.sqrt((pt.exp(s) - 12345.0) ** 2 - 10),
+    "a product": pt.log((s * t - 77.7) ** 2 - 1e-2),
+    "a sum": pt.log((X.sum() - 33.3) ** 2 - 1e-3),
+}
+
+
+@pytest.mark.parametrize("where", NARROW)
+def test_inputs_are_moved_to_where_an_operation_fails(where):
+    graph = NARROW[where]
+    inputs = [v for v in (s, t, X) if v in ancestors([graph])]
+    bounds = {v: (0, 100) for v in inputs}
+    [found] = lint(graph, mode=WRITTEN, bounds=bounds, gradient=False, seconds=60)
+    assert failing(graph, inputs, found, WRITTEN)
+
+
+DECISIONS = {
+    "where the formula is -1000": pt.switch(pt.exp(-s) > 0, -s, pt.log(pt.zeros_like(s))),
+    "where the formula is 0": pt.log(1 - pt.floor(1 - pt.exp(-s))),
+}
+
+
+@pytest.mark.parametrize("said", DECISIONS)
+def test_the_exact_values_decide(said):
+    """``exp(-1000)`` is 0 as a float, and above 0."""
+    [found] = lint(DECISIONS[said], mode=WRITTEN, bounds={s: (1000, 1000)}, gradient=False)
+    assert str(found.witness).endswith(said)
+    exact = theanoguard.exact(DECISIONS[said], {s: 1000.0})
+    assert exact.text(6) == found.witness.exact
+
+
+@pytest.mark.parametrize("step", ["evaluate", "find_origin", "user_line"])
+def test_a_fault_of_ours_is_not_taken_for_the_users(step, monkeypatch):
+    def broken(*arguments, **settings):
+        raise KeyError("planted")
+
+    monkeypatch.setattr(f"theanoguard._lint.witness.{step}", broken)
+    with pytest.raises(KeyError, match="planted"):
+        lint(pt.log(X), mode=WRITTEN, gradient=False)
 
 
 def test_what_the_mode_repairs_is_behind_all():

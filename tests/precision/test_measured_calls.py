@@ -121,3 +121,13 @@ def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match="every must be a positive number of calls, not 0"):
         MeasuredCalls(every=0)
     assert "precision=10" in repr(GuardMode(precision=MeasuredCalls(every=10)))
+
+
+def test_a_fault_of_ours_is_told_and_the_call_goes_on(monkeypatch, caplog):
+    def broken(*arguments):
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr("theanoguard._precision.calls.measured", broken)
+    f, w, _, _ = training()
+    assert len(f(np.ones(3))) == 2 and np.array_equal(w.get_value(), FAR + 1)
+    assert "please report" in caplog.text and "planted" in caplog.text

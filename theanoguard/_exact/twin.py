@@ -97,10 +97,19 @@ class Budget:
 
 @dataclass
 class Context:
-    """What the twins of a graph and of its inner graphs share."""
+    """What the twins of a graph and of its inner graphs share.
+
+    Parameters
+    ----------
+    budget : Budget
+    cotangents : frozenset of Variable
+    decides : bool
+        Whether decisions are those of the exact values, not those of the call.
+    """
 
     budget: Budget
     cotangents: frozenset[Variable] = frozenset()
+    decides: bool = False
     notes: dict[tuple[str, Any], Note] = field(default_factory=dict)
 
     def note(self, kind: str, variable: Any, text: str) -> None:
@@ -209,7 +218,8 @@ class Twin(Replay):
             else:
                 return False
         else:
-            if self.live_value is nothing_known or is_real(variable) or is_comparison(node):
+            is_unknown = self.live_value is nothing_known or self.context.decides
+            if is_unknown or is_real(variable) or is_comparison(node):
                 return False
             value = self.live_value(variable)
             if not is_discrete(value):
@@ -325,14 +335,19 @@ class Twin(Replay):
 
     def _step_of_call(self, variable: Variable, exact: np.ndarray) -> np.ndarray:
         """Return the steps that the call took (``floor``, ``sign``), where it took any."""
-        live = self.live_value(variable)
-        if live is None or np.shape(live) != exact.shape:
+        live = self._decision_of_call(variable, exact)
+        if live is None:
             return exact
         own = to_floats(exact)
         differs = np.isfinite(live) & (own != live)
         if differs.any():
             self.context.note("decision", variable, "is another step in exact arithmetic")
         return np.where(differs, to_balls(live), exact)
+
+    def _decision_of_call(self, variable: Variable, exact: Any) -> Any:
+        """Return what the call decided, or None if the exact values decide."""
+        live = None if self.context.decides else self.live_value(variable)
+        return live if live is not None and np.shape(live) == np.shape(exact) else None
 
     def _of_integers(self, node: Apply, values: list[Any]) -> list[Any]:
         outputs = self.kernels.run(node, [copy_value(v) for v in values])
@@ -346,8 +361,8 @@ class Twin(Replay):
         """Return the integers or booleans of the call in the place of the exact ones."""
         if is_real(variable) or not is_discrete(exact):
             return exact
-        live = self.live_value(variable)
-        if live is None or np.shape(live) != np.shape(exact):
+        live = self._decision_of_call(variable, exact)
+        if live is None:
             return exact
         if not np.array_equal(live, exact):
             self.context.note("decision", variable, "is another decision in exact arithmetic")
@@ -394,6 +409,7 @@ def evaluate(
     live: Callable[[Variable], Any] | Mapping[Variable, Any] | None = None,
     elements: Sequence[tuple[int, ...] | None] | None = None,
     masked_gradients: bool = False,
+    decides: bool = False,
     work: float = WORK,
     seconds: float = SECONDS,
 ) -> list[Exact]:
@@ -412,6 +428,8 @@ def evaluate(
     masked_gradients : bool
         Whether a gradient of 0 stays 0 where it is multiplied with a derivative that has no value,
         as in a branch that ``switch`` has not chosen.
+    decides : bool
+        Whether the exact values decide, as in :func:`exact`, and not those of the call.
     work : float, optional
         Multiplications of 192 bits that are allowed.
     seconds : float, optional
@@ -433,7 +451,7 @@ def evaluate(
     bits = BITS
     while bits <= MAX_BITS:
         budget.factor = (bits / BITS) ** 1.3
-        context = Context(budget, cotangents)
+        context = Context(budget, cotangents, decides)
         try:
             with ctx.workprec(bits):
                 twin = Twin(None, start, context, None, lookup, boxes)

@@ -22,6 +22,7 @@ from theanoguard._provenance import SourceLine
 from theanoguard._provenance.designating import made_by_grad
 from theanoguard._pytensor import is_numeric, is_sparse
 from theanoguard._pytensor.labelled import unlabelled
+from theanoguard._steps import ForeignError, foreign
 from theanoguard.explain.facts.naming import op_name
 
 SECONDS = 3.0
@@ -190,10 +191,11 @@ def _gradients(
     ]
     if not real or not wrt:
         return {}
+    cost = sum(v.sum() for v in real) if len(real) > 1 else real[0].sum()
     try:
-        cost = sum(v.sum() for v in real) if len(real) > 1 else real[0].sum()
-        slopes = pytensor.grad(cost, wrt, disconnected_inputs="ignore")
-    except Exception:  # no gradient, or one of the user's own that raises: nobody takes it
+        with foreign():
+            slopes = pytensor.grad(cost, wrt, disconnected_inputs="ignore")
+    except ForeignError:  # no gradient, or one of the user's own that raises: nobody takes it
         return {}
     return dict(zip(wrt, slopes, strict=True))
 

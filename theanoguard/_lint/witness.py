@@ -25,13 +25,14 @@ from pytensor.tensor.random.type import RandomType
 from theanoguard._backends import backend_of
 from theanoguard._compare.reasons import is_subnormal
 from theanoguard._evaluate.culprit import Place, Scope, find_origin, not_finite
-from theanoguard._evaluate.replay import Kernel, Kernels, Replay, is_wide
+from theanoguard._evaluate.replay import ForeignKernels, Kernel, Kernels, Replay, is_wide
 from theanoguard._exact import evaluate
 from theanoguard._lint.evidence import Evidence
 from theanoguard._provenance import Provenance, SourceLine, attach, lookup, track_provenance
 from theanoguard._provenance.tracker import tracker_of
 from theanoguard._pytensor import is_numeric
 from theanoguard._shown import displayed
+from theanoguard._steps import ForeignError, foreign
 from theanoguard.explain.facts.naming import number_text, op_name
 from theanoguard.explain.records import user_line
 
@@ -176,13 +177,14 @@ class Program:
 
     def compiled(self, mode: Any) -> Callable[..., list[Any]]:
         """Return the function that a mode makes."""
-        run: Callable[..., list[Any]] = self.compile(
-            list(self.inputs),
-            list(self.outputs),
-            mode=mode,
-            on_unused_input="ignore",
-            accept_inplace=True,  # (of a compiled function they work on copies)
-        )
+        with foreign():
+            run: Callable[..., list[Any]] = self.compile(
+                list(self.inputs),
+                list(self.outputs),
+                mode=mode,
+                on_unused_input="ignore",
+                accept_inplace=True,  # (of a compiled function they work on copies)
+            )
         return run
 
     @cached_property
@@ -222,6 +224,11 @@ class Program:
         """The function as the user compiles it."""
         return self.compiled(self.mode)
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the function of the user's mode has been compiled."""
+        return "users" in vars(self)
+
     @cached_property
     def kernels(self) -> Kernels:
         """What computes nodes as the backend of the user's mode does."""
@@ -254,7 +261,7 @@ class Program:
 
     def call(self, function: Callable[..., list[Any]], values: Mapping[Variable, Any]) -> list[Any]:
         """Return the outputs of a function, without NumPy's warnings."""
-        with np.errstate(all="ignore"), warnings.catch_warnings():
+        with np.errstate(all="ignore"), warnings.catch_warnings(), foreign():
             warnings.simplefilter("ignore")
             return function(*self.arguments(values))
 
@@ -277,7 +284,7 @@ class Program:
         )
 
 
-class _FlushingKernels(Kernels):
+class _FlushingKernels(ForeignKernels):
     """What computes nodes with 0 in place of subnormal numbers."""
 
     def _make(self, node: Apply) -> Kernel:
@@ -296,7 +303,7 @@ def _flushed(value: Any) -> Any:
     return np.where(is_subnormal(value), value.dtype.type(0), value)
 
 
-_KERNELS = Kernels("py")
+_KERNELS = ForeignKernels("py")
 _FLUSHING = _FlushingKernels("py")
 
 
@@ -327,17 +334,18 @@ class Search:
     flushed: dict[Any, Fault] = field(default_factory=dict)
     repaired: dict[Any, SourceLine | None] = field(default_factory=dict)
     tried: int = 0
-    error: Exception | None = None
+    error: BaseException | None = None
     deadline: float = 0.0
     has_targets: bool = False
+    _confirming: tuple[Mapping, Mapping[int, Any]] | None = None
 
     def run(self, targets: Sequence[Any] = ()) -> None:
         """Look for faults; `targets` are objectives for what the usual inputs do not reach."""
         self.has_targets = bool(targets)
         try:
             self.program.rewritten  # noqa: B018
-        except Exception as error:  # the user's graph: whatever its operations raise
-            self.error = error
+        except ForeignError as error:  # the user's graph: whatever its operations raise
+            self.error = error.__cause__
             return
         self.deadline = _now() + self.seconds
         for values in self.evidence.candidates(self.seed, CANDIDATES):
@@ -369,8 +377,8 @@ class Search:
         program = self.program
         try:
             results = program.results(values, kernels)
-        except Exception as error:  # shapes that do not fit, checks of the user's
-            self.error = error
+        except ForeignError as error:  # shapes that do not fit, checks of the user's
+            self.error = error.__cause__
             return False
         self.error = None
         masks = program.bad(results)
@@ -381,8 +389,8 @@ class Search:
                     return True
                 try:
                     self._judge(values, replay, output, index, results)
-                except Exception as error:  # a check of the user's that rewriting has removed
-                    self.error = error
+                except ForeignError as error:  # a check of the user's that rewriting has removed
+                    self.error = error.__cause__
         return bool(masks)
 
     # -- judging
@@ -410,6 +418,8 @@ class Search:
         own_mode = replay.kernels is program.kernels
         faults = self.faults if own_mode else self.flushed
         if key in faults or key in self.faults:
+            return
+        if own_mode and program.is_compiled and not self._is_confirmed(values, output):
             return
         kind, text = self._kind(replay, values, variable, output, index, results[output])
         if kind is None or (own_mode and not self._is_confirmed(values, output)):
@@ -466,6 +476,7 @@ class Search:
             live=live,
             elements=[index],
             masked_gradients=True,
+            decides=True,
             work=EXACT_WORK,
             seconds=left,
         )
@@ -489,11 +500,12 @@ class Search:
         return None, ""
 
     def _is_confirmed(self, values: Mapping, output: int) -> bool:
-        start = _now()
-        function = self.program.users
-        self.deadline += _now() - start  # (compiling is no search)
-        results = self.program.call(function, values)
-        return output in self.program.bad(results)
+        if self._confirming is None or self._confirming[0] is not values:
+            start = _now()
+            results = self.program.call(self.program.users, values)
+            self.deadline += _now() - start  # (JAX compiles in the first call)
+            self._confirming = values, self.program.bad(results)
+        return output in self._confirming[1]
 
     # -- what the mode repairs
 
@@ -508,7 +520,7 @@ class Search:
                     return
                 try:
                     value = replay.value(output)
-                except Exception:  # a check of the user's that rewriting has removed
+                except ForeignError:  # a check of the user's that rewriting has removed
                     return
                 mask = not_finite(np.asarray(value)) if is_numeric(output.type) else np.False_
                 for index in map(tuple, np.argwhere(mask)[:1]):
@@ -534,12 +546,17 @@ class Search:
         if not scored:
             return
         best, at = scored[0]
-        for _ in range(CLIMBS):
+        line = _Line(self.evidence.ranges, rng)
+        for number in range(CLIMBS):
             if self.is_over:
                 return
-            moved = self._moved(at, rng)
+            along = number % 3 > 0
+            moved = line.moved(at) if along else self._moved(at, rng)
             score = self._score(target, moved)
-            if score is not None and score < best:
+            is_better = score is not None and score < best
+            if along:
+                line.learn(is_better)
+            if score is not None and is_better:
                 best, at = score, moved
                 yield at
 
@@ -548,7 +565,7 @@ class Search:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return target(self.program.replay(values))
-        except Exception:  # shapes that do not fit, checks of the user's
+        except ForeignError:  # shapes that do not fit, checks of the user's
             return None
 
     def _moved(self, values: Mapping, rng: np.random.Generator) -> dict:
@@ -571,6 +588,43 @@ class Search:
             ),
         )[way]
         return {**values, v: ranges[v].clip(new)}
+
+
+class _Line:
+    """Moves along a line: twice as far after a success, else half as far and another way.
+
+    So a narrow dip is reached in about as many moves as its width has bits.
+    """
+
+    def __init__(self, ranges: Mapping[Variable, Any], rng: np.random.Generator) -> None:
+        self.ranges = {v: r for v, r in ranges.items() if r.is_real}
+        self.rng = rng
+        self.step = 0.25
+        self.ways: dict[Variable, np.ndarray] = {}
+
+    def moved(self, values: Mapping) -> dict:
+        """Return inputs a step further."""
+        if not self.ways:
+            self.ways = {v: self._way(np.asarray(values[v], float)) for v in self.ranges}
+        return {
+            **values,
+            **{v: self.ranges[v].clip(values[v] + self.step * w) for v, w in self.ways.items()},
+        }
+
+    def _way(self, value: np.ndarray) -> np.ndarray:
+        size = np.maximum(np.abs(value), 1e-3)
+        signs = self.rng.choice([-1.0, 1.0], () if self.rng.uniform() < 0.5 else value.shape)
+        return size * signs
+
+    def learn(self, is_better: bool) -> None:
+        """Choose the next step: if both ways fail, a shorter one."""
+        if is_better:
+            self.step *= 2
+        elif self.step > 0:
+            self.step = -self.step
+        else:
+            self.step = -self.step / 4
+            self.ways = {}
 
 
 def _is_nan(array: Any) -> np.ndarray:

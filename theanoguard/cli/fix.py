@@ -19,6 +19,7 @@ from theanoguard._lint.every_function import LintedRun
 from theanoguard._lint.witness import Fault, Search
 from theanoguard._provenance import SourceLine
 from theanoguard._provenance.source import without_comment
+from theanoguard._steps import as_raised
 from theanoguard.cli.lint import add_search, run_beside
 from theanoguard.explain.records import Explanation, Hint, user_line
 from theanoguard.guard import GuardMode
@@ -233,7 +234,8 @@ def _explanation(search: Search, fault: Fault) -> Explanation | None:
     i = whole.names.index(fault.witness.output)
     program = replace(whole, outputs=[whole.outputs[i]], names=[whole.names[i]])
     try:
-        program.call(program.compiled(_guard(program.mode)), fault.values)
+        with as_raised():
+            program.call(program.compiled(_guard(program.mode)), fault.values)
     except GuardError as error:
         found: Explanation | None = error.explanation
         return found
