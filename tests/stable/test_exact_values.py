@@ -254,6 +254,10 @@ STABILIZED = {
     ),
     "log of a multiple of exp": (lambda x: pt.log(3 * pt.exp(x)), _at_least_1),
     "log cosh": (lambda x: pt.log((pt.exp(x) + pt.exp(-x)) / 2), _at_least_1),
+    "root of exp that may be flushed": (
+        lambda x: pt.sqrt(pt.exp(pt.clip(x, np.float32(-740), np.float32(80)))),
+        np.abs,
+    ),
     "root of exp": (lambda x: pt.sqrt(pt.exp(x)), np.abs),
 }
 

@@ -101,7 +101,9 @@ def witnessed(
     search = search_of(outputs, updates, asked)
     if search is None:
         return reported([one.finding for one in static], ignore)
-    search.run([target for one in static if (target := _target(one.variable)) is not None])
+    known = search.program.written.variables  # (not those inside of a loop)
+    targets = [_target(one.variable) for one in static if one.variable in known]
+    search.run([target for target in targets if target is not None])
     if search.error is not None and not search.faults:
         _refuse(search)
     faults = list(search.faults.values())

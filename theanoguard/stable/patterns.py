@@ -130,12 +130,14 @@ def _softplus(z: Variable, kind: type | None, chain: list[Apply]) -> Match:
 def _root(variable: Variable, bounds: Any) -> Match | None:
     """sqrt(sum(x ** 2)), sqrt(exp(x)); any other root."""
     (operand,) = variable.owner.inputs
-    if bounds[operand].positive:
-        return None
     core, chain = behind_views(operand)
-    if scalar_class(core) is ps.Exp:
+    lo, hi = bounds[operand].lo, bounds[operand].hi
+    is_normal = lo >= np.finfo(operand.type.dtype).tiny  # (some backends flush smaller numbers)
+    if scalar_class(core) is ps.Exp and not (is_normal and np.isfinite(hi)):
         (x,) = core.owner.inputs
         return "exp of a half", lambda new: through_views(chain, pt.exp(new(x) / 2), new)
+    if bounds[operand].positive:
+        return None
     if core.owner is not None and _is_sum_of(core, ps.Sqr, ps.Pow, ps.Mul):
         axes = core.owner.op.axis
         x = squared_base(core.owner.inputs[0])
