@@ -14,6 +14,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.link.c.cmodule import GCC_compiler
 
 import theanoguard.pymc
 from theanoguard import GuardError, GuardMode, events_of, read_log
@@ -1064,6 +1065,33 @@ def test_a_column_of_data_whose_length_may_change_is_named():
     [note] = caught.value.__notes__
     assert note.startswith("z: mu has the shape (6, 1), and the data (6,).\n")
     assert "Give mu the shape of the data, by .ravel()." in note
+
+
+@needs_pymc
+def test_explaining_compiles_nothing_for_c(monkeypatch):
+    never_compiled = np.random.default_rng().uniform(1.0, 1.1)
+    with pm.Model() as model:
+        scale = pm.Normal("scale", initval=-0.7271)
+        pm.Normal(
+            "y", pt.sinh(scale * never_compiled) ** 3, pt.log(scale + 1.2), observed=np.arange(7.0)
+        )
+    model.initial_point()
+    compiled = []
+    monkeypatch.setattr(GCC_compiler, "compile_str", lambda *args, **_: compiled.append(args))
+    assert "sigma > 0 (it is -" in str(theanoguard.pymc.explain(model))
+    assert not compiled
+
+
+@needs_pymc
+def test_what_numpy_cannot_run_is_explained_on_c():
+    with pm.Model() as model:
+        values = [pm.Normal(f"v{i}", initval=0.1) for i in range(40)]
+        total = sum(pt.exp(v) * (i + 1.5) for i, v in enumerate(values))
+        pm.Potential("p", pt.log(-total))
+    found = theanoguard.pymc.explain(model)
+    assert not found.failed
+    assert [bad.title for bad in found.bad if bad.by is None] == ["p is nan"]
+    assert "NaN in log" in found.bad[0].report
 
 
 @needs_pymc

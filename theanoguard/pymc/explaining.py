@@ -13,6 +13,7 @@ from pytensor.scalar.basic import Abs, LogicalComparison, Sub, Switch
 from pytensor.tensor.random.type import RandomType
 
 from theanoguard._arguments import checked
+from theanoguard._evaluate.replay import Implementation, is_wide
 from theanoguard._event import GuardEvent, Trip
 from theanoguard._provenance import source_line
 from theanoguard._provenance.places import source_text
@@ -39,6 +40,9 @@ Key = tuple[str, str | None]  # a term, and the variable of a gradient
 Told = dict[str, Any]  # arguments of a BadTerm
 
 SUM = "the sum of all terms"
+
+MOST_BY_NUMPY = 20_000
+"""With more numbers in the data, C is faster: NumPy calls Python for each in a fused operation."""
 
 
 def _comparisons(condition: Any) -> list[Any]:
@@ -140,7 +144,8 @@ def explain(
 ) -> ModelExplanation:
     """Find the terms of a model's log-density, and of its gradient, that are bad at a point.
 
-    The function runs the graphs that PyMC samples with, rewrites included, on PyTensor's C backend.
+    The function runs the graphs that PyMC samples with, rewrites included.  NumPy computes them,
+    because compiling them for C takes longer than one call.
 
     Parameters
     ----------
@@ -177,6 +182,11 @@ def explain(
         if explaining.is_bad_at(drawn):
             return replace(_Explaining(pymc, model, drawn).result(), prior_draw=draw)
     return found
+
+
+def explain_on_c(model: Any, point: Mapping[str, Any]) -> ModelExplanation:
+    """Explain a point as :func:`explain`, where PyTensor's C code computes it."""
+    return _Explaining(pymc_of("explain", model), model, point, on_c=True).result()
 
 
 def of_distributions(model: Any, point: Mapping[str, Any], mode: str) -> str:
@@ -302,8 +312,12 @@ def _of_data(name: str, variable: Any, data: Any, inside: Any, holds: Callable[[
 
 
 class _Explaining:
-    def __init__(self, pymc: Any, model: Any, point: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, pymc: Any, model: Any, point: Mapping[str, Any] | None, on_c: bool = False
+    ) -> None:
         self.pymc = pymc
+        self.on_c = on_c
+        self.impl: Implementation | None = None if on_c else "py"
         self.model = model
         self.point = _point(model, point)
         self.variables = [*model.basic_RVs, *model.potentials]
@@ -381,11 +395,23 @@ class _Explaining:
         """Return the values of some outputs, and those of the inputs of the compiled graph."""
         inputs = list(self.model.value_vars)
         with model_lines():
-            fn = compiled(self.model, inputs, outputs)
+            fn = self._compiled(inputs, outputs)
         self.compiled = fn
         arguments = [self.point[v.name] for v in inputs]
         given = captured_inputs(fn, arguments, {})
         return fn(*arguments), dict(zip(fn.maker.fgraph.inputs, given, strict=True))
+
+    def _compiled(self, inputs: list[Any], outputs: list[Any]) -> Any:
+        """Return a function of NumPy, or of C where NumPy is slow or cannot run an operation."""
+        inputs_of = list(graph_inputs(outputs))
+        sizes = [np.size(v.data) for v in inputs_of if isinstance(v, Constant)]
+        shared = [v for v in inputs_of if isinstance(v, SharedVariable)]
+        sizes += [np.size(v.get_value(borrow=True)) for v in shared]
+        if not self.on_c and max(sizes, default=0) <= MOST_BY_NUMPY:
+            fn = compiled(self.model, inputs, outputs, on_c=False)
+            if not any(map(is_wide, fn.maker.fgraph.apply_nodes)):
+                return fn
+        return compiled(self.model, inputs, outputs)
 
     def _bad(self, fn: Any, given: Values, key: Key, variable: Any, value: Any) -> BadTerm:
         name, by = key
@@ -413,7 +439,7 @@ class _Explaining:
         """Return the explanation of the operation that has made a value, and what belongs to it."""
         name, by = key
         trip = Trip(event, fn.maker.fgraph, given, variable, value, self.policy.mask)
-        explanation = without_clamp(explain_trip(trip), self.model)
+        explanation = without_clamp(explain_trip(trip, impl=self.impl), self.model)
         if by is not None:
             return {"explanation": explanation}
         data = attempt("the observed value", None, self._observed, name, value, event.first_index)
@@ -492,7 +518,7 @@ class _Explaining:
         [compiled] = fgraph.outputs[:1]
         event = self._event(compiled, value)
         trip = Trip(event, fgraph, given, compiled, value, self.policy.mask)
-        return without_clamp(explain_trip(trip), self.model)
+        return without_clamp(explain_trip(trip, impl=self.impl), self.model)
 
     def _evaluate(self, variables: list[Any]) -> Values:
         """Return the values of variables at the point, by variable; nothing is compiled to C."""

@@ -15,11 +15,14 @@ DIVERGED = {"start": "divergence_point_source", "end": "divergence_point_dest"}
 """What PyMC's warning holds of a trajectory that diverged: its last sound point, and the next."""
 
 
-def compiled(model: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    """Return a function without a guard, as PyMC compiles it."""
+def compiled(model: Any, inputs: Sequence[Any], outputs: Sequence[Any], on_c: bool = True) -> Any:
+    """Return a function without a guard, as PyMC compiles it.
+
+    With `on_c` False, NumPy runs the same graph: to compile it for C takes longer than one call.
+    """
     import pymc
 
-    mode = Mode("cvm" if config.cxx else "vm", "fast_run")
+    mode = Mode(("cvm" if config.cxx else "vm") if on_c else "py", "fast_run")
     with unguarded(), model:
         return pymc.compile(list(inputs), list(outputs), mode=mode, on_unused_input="ignore")
 

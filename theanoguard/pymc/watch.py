@@ -24,7 +24,7 @@ from theanoguard._releases import MISSING, has, probed
 from theanoguard._steps import attempt, failures
 from theanoguard.explain import Explanation
 from theanoguard.guard import GuardError, GuardMode
-from theanoguard.pymc.explaining import explain, of_distributions, of_prior
+from theanoguard.pymc.explaining import explain, explain_on_c, of_distributions, of_prior
 from theanoguard.pymc.modes import model_lines, spoils_sampling
 from theanoguard.pymc.points import of_points
 from theanoguard.pymc.records import ModelExplanation, SamplingError, Where
@@ -383,6 +383,9 @@ class Watch:
     ) -> SamplingError:
         """Return the error that ends the run."""
         terms = attempt("the terms at the point", None, explain, self.model, ending.point)
+        if terms is not None and terms.ok:
+            of = explain_on_c, self.model, ending.point
+            terms = attempt("the terms at the point", terms, *of)
         self.error = SamplingError(event, explanation, ending.where, terms)
         if terms is not None and terms.ok and self.backend == "numba":
             of = self.model, ending.point, self.backend.upper()
