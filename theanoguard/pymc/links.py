@@ -167,8 +167,11 @@ def fault_of(
             return Fault(text, scaling(parameter, free) or NARROWER.format(name), parameter)
     for name, domain in known.items():
         for parameter, value in outside([given[name]], partial(_outside, domain)):
-            told = domain.text.format(name) + _element(_outside(domain, value), value)
-            advice = _advice(free, variable, name, parameter, domain)
+            failing = _outside(domain, value)
+            told = domain.text.format(name) + _element(failing, value)
+            advice = _of_rows(parameter, free, failing, evaluate) or _advice(
+                free, variable, name, parameter, domain
+            )
             return Fault("" if name in domains else told, advice, parameter)
     if (cuts := given.get("cutpoints")) is not None:
         for parameter, value in outside([cuts], _falling):
@@ -253,14 +256,20 @@ def _of_rows(parameter: Any, free: Set[Any], failing: Any, evaluate: Callable) -
     """Return which data are 0, or the logarithm of 0, in just the rows where a parameter is 0."""
     graph = [v for v in ancestors([parameter], blockers=free) if getattr(v.type, "ndim", 0)]
     data = [v for v in graph if not free & set(ancestors([v]))]
-    for variable, value in sorted(evaluate(data).items(), key=lambda one: one[0].owner is not None):
-        if failing.all() or not any(
-            np.array_equal(empty, failing) for empty in (value == 0, np.isneginf(value))
-        ):
+    found = ((v, value.astype(float)) for v, value in evaluate(data).items())
+    values = sorted(found, key=lambda one: one[0].owner is not None)
+    made = written(parameter)
+    is_product = isinstance(getattr(getattr(made.owner, "op", None), "scalar_op", None), Mul)
+    factors = [written(v) for v in made.owner.inputs] if is_product else []
+    is_logged = any(np.array_equal(np.isneginf(value), failing) for _, value in values)
+    for variable, value in values:
+        counts = is_logged or variable in factors
+        is_empty = (counts & (value == 0), np.isneginf(value))
+        if failing.all() or not any(np.array_equal(empty, failing) for empty in is_empty):
             continue
-        found = _names_in(parameter, free).of(variable)
+        known = _names_in(parameter, free).of(variable)
         at, n = np.argwhere(failing)[0].tolist(), int(failing.sum())
-        name = variable.name or found.name or found.expression
+        name = variable.name or known.name or known.expression
         shown = f"{name}{at}" if name else f"element {at} of the data"
         return (
             f"{shown} is {number_text(value[tuple(at)])}, whatever the parameters are: correct or "
