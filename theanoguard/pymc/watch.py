@@ -384,8 +384,8 @@ class Watch:
         """Return the error that ends the run."""
         terms = attempt("the terms at the point", None, explain, self.model, ending.point)
         if terms is not None and terms.ok:
-            of = explain_on_c, self.model, ending.point
-            terms = attempt("the terms at the point", terms, *of)
+            at = self.model, ending.point
+            terms = attempt("the terms at the point", terms, explain_on_c, *at)
         self.error = SamplingError(event, explanation, ending.where, terms)
         if terms is not None and terms.ok and self.backend == "numba":
             of = self.model, ending.point, self.backend.upper()
