@@ -154,7 +154,7 @@ def test_a_step_that_fails_costs_no_run(place, name, monkeypatch):
         assert counted[0].startswith("20 % of the trajectories of the draws (2 of 10) ended where")
 
 
-@pytest.mark.parametrize(("place", "name"), [(Watch, "function"), (watch, "explain")])
+@pytest.mark.parametrize(("place", "name"), [(Watch, "function"), (watch, "explain_on_c")])
 def test_a_lasting_fault_is_an_error_without_its_explanation(place, name, monkeypatch):
     monkeypatch.setattr(place, name, fault)
     judged = Watch("PyMC", logarithm(), theanoguard.pymc.mode(), n_draws=10, n_tune=10)

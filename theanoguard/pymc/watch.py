@@ -382,10 +382,7 @@ class Watch:
         self, event: GuardEvent, explanation: Explanation | None, ending: Ending
     ) -> SamplingError:
         """Return the error that ends the run."""
-        terms = attempt("the terms at the point", None, explain, self.model, ending.point)
-        if terms is not None and terms.ok:
-            at = self.model, ending.point
-            terms = attempt("the terms at the point", terms, explain_on_c, *at)
+        terms = attempt("the terms at the point", None, explain_on_c, self.model, ending.point)
         self.error = SamplingError(event, explanation, ending.where, terms)
         if terms is not None and terms.ok and self.backend == "numba":
             of = self.model, ending.point, self.backend.upper()
