@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -462,7 +462,27 @@ class Search:
         index: tuple,
         result: Any,
     ) -> tuple[str | None, str]:
-        """Judge a bad element by the exact value of the formula."""
+        """Judge a bad element by the exact value of the formula.
+
+        What the formula gives with the decisions of the call is no fault: rounding decides a tie.
+        """
+        judge = partial(self._judged, replay, values, variable, output, index, result)
+        found = judge(decides=False)
+        if found[0] in ("pole", "no value"):
+            decided = judge(decides=True)
+            return decided if decided[0] is not None else found
+        return found
+
+    def _judged(
+        self,
+        replay: Replay,
+        values: Mapping,
+        variable: Variable,
+        output: int,
+        index: tuple,
+        result: Any,
+        decides: bool,
+    ) -> tuple[str | None, str]:
         given = {v: values[v] for v in self.program.inputs}
 
         def live(v: Variable) -> Any:
@@ -476,7 +496,7 @@ class Search:
             live=live,
             elements=[index],
             masked_gradients=True,
-            decides=True,
+            decides=decides,
             work=EXACT_WORK,
             seconds=left,
         )

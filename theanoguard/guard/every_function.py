@@ -196,7 +196,8 @@ class guarding:
                     **kwargs: Any,
                 ) -> None:
                     mode = self._mode(mode)
-                    if isinstance(mode, GuardMode):
+                    # (a maker of ``import theano`` hands the class on by its position)
+                    if isinstance(mode, GuardMode) and len(args) < 2:
                         kwargs.setdefault("function_class", mode.function_class)
                     make(maker, inputs, outputs, mode, *args, **kwargs)
 
