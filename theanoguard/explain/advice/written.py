@@ -338,7 +338,9 @@ def _place_of(node: ast.expr, near: SourceLine) -> SourceLine | None:
     start, end = (len(code[:i].decode()) - before for i in (node.col_offset, node.end_col_offset))
     marked = start, end
     text = line.strip()
-    return replace(near, line=node.lineno, text=text, marked=marked, callers=(), loop=None)
+    return replace(
+        near, end=None, line=node.lineno, text=text, marked=marked, callers=(), loop=None
+    )
 
 
 def is_in_scope(line: str, file: str, number: int, old: str) -> bool:
@@ -369,12 +371,14 @@ def is_in_scope(line: str, file: str, number: int, old: str) -> bool:
 
 def names_in(line: str) -> set[str] | None:
     """Return the names that a line reads, or None if it does not compile."""
-    *imports, last = line.split("\n")
-    tree = parsed_line(last)
+    tree = parsed_line(line)
+    bound: set[str] = set()
+    if tree is None and line.startswith("import "):  # (behind it, a part of a statement)
+        first, _, line = line.partition("\n")
+        tree, bound = parsed_line(line), _stored(ast.parse(first))
     if tree is None:
         return None
-    bound = {name for text in imports for name in _stored(ast.parse(text))} | _stored(tree)
-    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - bound
+    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - _stored(tree) - bound
 
 
 def bound_at(tree: ast.AST, number: int) -> set[str]:
