@@ -118,6 +118,11 @@ class InLogs:
             return repr(number)
         return self._named("plain", variable)
 
+    def of_shape(self, variable: Variable) -> str:
+        """Return the name of an array of the shape of a variable that code has anyway."""
+        code = self._code[self.log(variable)]
+        return code if code in self._operands else self.plain(variable)
+
     def call(self, function: Callable) -> str:
         """Return the name of a function, which gets ``new`` first.  Its code cannot be printed."""
         return self._named("call", function)
@@ -253,7 +258,7 @@ def _quotient(variable: Variable, logs: InLogs) -> tuple[str, str]:
     above, below = _operands(variable)
     mean = viewed(above).owner
     if mean is not None and isinstance(mean.op, CAReduce) and _is_length(below):
-        axes, x = mean.op.axis, logs.plain(mean.inputs[0])
+        axes, x = mean.op.axis, logs.of_shape(mean.inputs[0])
         if axes is None or len(axes) == 1:
             size = f"{x}.size" if axes is None else f"{x}.shape[{axes[0]}]"
             return "-", f"{logs.log(above)} - pt.log({size})"

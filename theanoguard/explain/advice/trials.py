@@ -609,7 +609,7 @@ class AsBuilt:
         # (the code that is printed for a remedy often builds what the remedy has built)
         whole = rebuild([*changed, *costs], builders)
         for tried, trial in self._trials:
-            if equal_computations(tried, whole):
+            if len(tried) == len(whole) and equal_computations(tried, whole):
                 return trial
         trial = self._of_changed(changed, costs, builders)
         self._trials.append((whole, trial))
