@@ -56,7 +56,7 @@ from theanoguard.operations.names import is_written
 
 MAX_LINES = 22
 MAX_PATH_LINES = 9
-MIN_PATH_LINES = 3
+MIN_PATH_LINES = 2
 MAX_OPERANDS = 4
 
 
@@ -150,6 +150,7 @@ def _blocks(
         (0, lambda: place(callers=False), True),
         (1, lambda: facts(MAX_OPERANDS // 2), True),
         (3, lambda: advice(signs="+"), True),
+        (1, lambda: facts(0), True),
         (3, lambda: advice(signs=""), False),
     ):
         if blocks[i] and _lines_in(blocks) + for_path * least > MAX_LINES + 1:
