@@ -358,3 +358,22 @@ def test_a_number_taken_from_one_gets_the_link_of_its_interval(formula, value, k
     with pytest.raises(GuardError) as caught:
         fn(value)
     assert f"let it set the {kept}." in caught.value.explanation.advice.text
+
+
+@pytest.mark.parametrize(
+    ("formula", "value", "kind"),
+    [
+        (lambda x: (x * 1e10).sum() / (x @ x) * 1e150, 1e155, "lost"),
+        (lambda x: 1 / (1 + pt.exp(x)), 1000.0, "harmless"),
+    ],
+    ids=["wrong", "right"],
+)
+def test_a_finite_result_of_an_overflow_is_compared_with_the_exact_one(formula, value, kind):
+    """An infinite divisor makes 0, which may be right."""
+    x = pt.dvector("x")
+    mode = GuardMode(True, True, False, optimizer="None")
+    f = pytensor.function([x], formula(x), mode=mode)
+    with pytest.raises(GuardError) as caught:
+        f(np.full(3, value))
+    assert caught.value.explanation.meaning.kind == kind
+    assert ("In exact arithmetic" in str(caught.value)) == (kind == "lost")

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.op import RandomVariable
@@ -68,6 +68,10 @@ class Number:
         """Return whether a dtype can hold the number."""
         limit = float(np.finfo(dtype).max)
         return self.kind == "number" and abs(self.value) <= limit
+
+    def is_near(self, value: float) -> bool:
+        """Return whether a number is this one but for rounding, or both are tiny."""
+        return abs(value - self.value) <= 1e-3 * abs(self.value) + 1e-30
 
     def agrees(self, value: Any, dtype: str) -> bool:
         """Return whether a computed value is this number, within the tolerance of its dtype."""
@@ -159,7 +163,30 @@ class Judge:
                 found += [(variable, tuple(map(int, index))) for index in bad]
         here = self.spot.body is None
         numbers = self.exact([*found, *(self.operand_elements if here else ())])
-        return [Target(*element, number) for element, number in zip(found, numbers, strict=False)]
+        bad = [Target(*element, number) for element, number in zip(found, numbers, strict=False)]
+        return bad or list(self._wrong(node))
+
+    def _wrong(self, node: Apply) -> Iterator[Target]:
+        """Yield elements of finite results that are far from what the formula gives.
+
+        The quotient by a number that has overflowed is 0, say.
+        """
+        if self.place is None:
+            return
+        asked = []
+        for variable in self.built.outputs:
+            if _is_real(variable) and depends_on(variable, node.outputs):
+                shape = np.shape(self.built.value(variable))
+                inside = len(shape) == len(self.place.index) and all(
+                    i < n for i, n in zip(self.place.index, shape, strict=True)
+                )
+                if inside or 0 not in shape:
+                    asked.append((variable, self.place.index if inside else (0,) * len(shape)))
+        for (variable, index), number in zip(asked, self.exact(asked), strict=True):
+            target = Target(variable, index, number)
+            value = np.asarray(self.built.value(variable))[index]
+            if number.fits(variable.type.dtype) and not number.is_near(float(value)):
+                yield target
 
     @cached_property
     def operand_elements(self) -> list[tuple[Variable, tuple[int, ...]]]:
