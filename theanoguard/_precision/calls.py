@@ -16,6 +16,7 @@ from theanoguard._event import GuardEvent, Trip
 from theanoguard._precision.measuring import SECONDS, WORK, measured
 from theanoguard._precision.result import Digits, Precision
 from theanoguard._pytensor import Function
+from theanoguard._shown import brief
 from theanoguard._steps import attempt, failures
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.pausing import unguarded
@@ -115,6 +116,7 @@ def _event(name: str, digits: Digits, number: int, value: np.ndarray, guard: Any
     return event
 
 
+@brief
 @dataclass(frozen=True)
 class MeasuredCalls:
     """Measure how many digits are right in one call in many of a guarded function.
