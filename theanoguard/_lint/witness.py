@@ -207,7 +207,8 @@ class Program:
     @cached_property
     def rewritten(self) -> Any:
         """The function after the rewriting of the user's mode, in Python; None if it cannot run."""
-        query = get_mode(self.mode).provided_optimizer
+        with foreign():  # what is no mode
+            query = get_mode(self.mode).provided_optimizer
         plain = query.excluding(
             "fusion", "inplace", "scan_make_inplace", "fuse_indexed_into_elemwise"
         )
