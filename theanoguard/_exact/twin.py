@@ -104,7 +104,7 @@ class Context:
     budget : Budget
     cotangents : frozenset of Variable
     decides : bool
-        Whether decisions are those of the exact values, not those of the call.
+        Whether the twins decide by the exact values.  Otherwise they decide as the call did.
     """
 
     budget: Budget
@@ -429,7 +429,7 @@ def evaluate(
         Whether a gradient of 0 stays 0 where it is multiplied with a derivative that has no value,
         as in a branch that ``switch`` has not chosen.
     decides : bool
-        Whether the exact values decide, as in :func:`exact`, and not those of the call.
+        Whether the exact values decide, as in :func:`exact`.  Otherwise the call decides.
     work : float, optional
         Multiplications of 192 bits that are allowed.
     seconds : float, optional

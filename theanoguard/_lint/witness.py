@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from theanoguard._backends import backend_of
 from theanoguard._compare.reasons import is_subnormal
 from theanoguard._evaluate.culprit import Place, Scope, find_origin, not_finite
 from theanoguard._evaluate.replay import ForeignKernels, Kernel, Kernels, Replay, is_wide
-from theanoguard._exact import evaluate
+from theanoguard._exact import Exact, evaluate
 from theanoguard._lint.evidence import Evidence
 from theanoguard._provenance import Provenance, SourceLine, attach, lookup, track_provenance
 from theanoguard._provenance.tracker import tracker_of
@@ -467,23 +467,24 @@ class Search:
 
         What the formula gives with the decisions of the call is no fault: rounding decides a tie.
         """
-        judge = partial(self._judged, replay, values, variable, output, index, result)
-        found = judge(decides=False)
+        value = float(np.asarray(result)[index])
+        dtype = np.asarray(result).dtype
+        found = self._judged(self._exact(replay, values, variable, index), output, value, dtype)
         if found[0] in ("pole", "no value"):
-            decided = judge(decides=True)
+            own = self._exact(replay, values, variable, index, decides=True)
+            decided = self._judged(own, output, value, dtype)
             return decided if decided[0] is not None else found
         return found
 
-    def _judged(
+    def _exact(
         self,
         replay: Replay,
         values: Mapping,
         variable: Variable,
-        output: int,
         index: tuple,
-        result: Any,
-        decides: bool,
-    ) -> tuple[str | None, str]:
+        decides: bool = False,
+    ) -> Exact:
+        """Return the exact value of an element."""
         given = {v: values[v] for v in self.program.inputs}
 
         def live(v: Variable) -> Any:
@@ -501,12 +502,16 @@ class Search:
             work=EXACT_WORK,
             seconds=left,
         )
+        return found
+
+    def _judged(
+        self, found: Exact, output: int, value: float, dtype: np.dtype
+    ) -> tuple[str | None, str]:
+        """Judge a bad element by an exact value."""
         known = str(found.known)
         if any(note.kind == "limit" for note in found.notes):
             return None, ""
-        value = float(np.asarray(result)[index])
         if known == "number":
-            dtype = np.asarray(result).dtype
             too_large = abs(float(found.mid)) > float(np.finfo(dtype).max)
             if too_large and not self.infinite_is_bad and value == -np.inf and found.mid < 0:
                 return None, ""  # (a log-density of -1e400 rejects the point as well)

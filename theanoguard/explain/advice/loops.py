@@ -154,7 +154,7 @@ def loops_in_logs(
         An operation of the function's own graph.
     log : Variable
     inner : Variable
-        What it is the logarithm of.
+        The variable whose logarithm it computes.
     """
     reached = set(ancestors([log]))
     for body in built.bodies:

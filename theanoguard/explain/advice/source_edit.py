@@ -413,7 +413,7 @@ def parsed_line(code: str) -> ast.Module | None:
 
 
 def _expressions(tree: ast.Module) -> Iterator[ast.expr]:
-    """Yield the expressions that stand in the line itself."""
+    """Yield the expressions that begin and end in the line."""
     for node in ast.walk(tree):
         if isinstance(node, ast.expr) and node.lineno == node.end_lineno == 1:
             yield node

@@ -336,8 +336,7 @@ def _place_of(node: ast.expr, near: SourceLine) -> SourceLine | None:
     line = linecache.getline(near.file, node.lineno)
     code, before = line.encode(), len(line) - len(line.lstrip())
     start, end = (len(code[:i].decode()) - before for i in (node.col_offset, node.end_col_offset))
-    marked = start, end
-    text = line.strip()
+    text, marked = line.strip(), (start, end)
     return replace(
         near, end=None, line=node.lineno, text=text, marked=marked, callers=(), loop=None
     )
