@@ -36,14 +36,6 @@ def versions() -> dict[str, str | None]:
 def compiler_version(cxx: str) -> str:
     """Return the first line of what a C++ compiler says of itself.
 
-    Parameters
-    ----------
-    cxx : str
-
-    Returns
-    -------
-    str
-
     Raises
     ------
     OSError

@@ -15,10 +15,6 @@ def replacing(path: "str | PathLike[str]") -> Iterator[IO[bytes]]:
 
     Several processes and threads may write the same file; the last one wins.
 
-    Parameters
-    ----------
-    path : str or path-like
-
     Examples
     --------
     >>> import tempfile

@@ -23,10 +23,6 @@ def is_sparse(value: Any) -> bool:
     ----------
     value : object
 
-    Returns
-    -------
-    bool
-
     Examples
     --------
     >>> import scipy.sparse

@@ -124,10 +124,6 @@ def difference(expected: Any, found: Any, tolerance: Tolerance = Tolerance()) ->
     expected, found : array_like or sparse matrix
     tolerance : Tolerance
 
-    Returns
-    -------
-    Difference
-
     Examples
     --------
     >>> import numpy as np

@@ -155,10 +155,6 @@ def unfused(
         ``constant(data)`` returns what the data of a constant become.
     apply : callable, optional
         ``apply(scalar_node, inputs)`` returns the outputs of one operation.
-
-    Returns
-    -------
-    list of TensorVariable
     """
     apply = apply or (lambda scalar, values: Elemwise(scalar.op).make_node(*values).outputs)
     inner = composite.fgraph

@@ -178,10 +178,6 @@ def find_origin(place: Place, mask: Mask) -> Origin:
         A bad element.
     mask : callable
         Returns the mask of the bad elements of an array.
-
-    Returns
-    -------
-    Origin
     """
     steps = [place]
     for _ in range(MAX_STEPS):

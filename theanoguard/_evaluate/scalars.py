@@ -212,10 +212,6 @@ def compiled_step(
         The result of the compiled code for that step.
     run : callable
         ``run(node, inputs)`` computes the outputs of a node of tensors.
-
-    Returns
-    -------
-    ScalarStep
     """
     arrays = [np.asarray(v)[None] for v in values]
     tensors = [tensor(dtype=a.dtype, shape=(None,)) for a in arrays]

@@ -153,11 +153,6 @@ def midpoint_key(ball: arb) -> arb:
 def text_of(ball: arb, digits: int = 12) -> str:
     """Return a ball as a decimal number, with exponents of any size.
 
-    Parameters
-    ----------
-    ball : arb
-    digits : int, optional
-
     Examples
     --------
     >>> text_of(arb(-1000).exp(), 6), text_of(arb("500.75")), text_of(NEG_INFINITY)

@@ -22,10 +22,6 @@ from theanoguard._exact.scalars import COMPARISONS, RULES, SUMMING, of_elements
 class Number:
     """An exact number with the operators of Python and the functions of NumPy.
 
-    Parameters
-    ----------
-    ball : arb
-
     Examples
     --------
     >>> import numpy as np

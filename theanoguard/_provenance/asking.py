@@ -68,10 +68,6 @@ def lookup_inner(op: Op, fgraph: FunctionGraph, variable: Variable | Apply) -> P
         The graph that was linked for it.
     variable : Variable or Apply
         A variable or node of `fgraph`.
-
-    Returns
-    -------
-    Provenance
     """
     if not isinstance(variable, Variable):
         variable = variable.outputs[0]
@@ -104,10 +100,6 @@ def inner_input(op: Op, fgraph: FunctionGraph, position: int) -> Provenance:
         The graph that was linked for it.
     position : int
         Which of its inputs.
-
-    Returns
-    -------
-    Provenance
     """
     held_graph = getattr(op, "fgraph", fgraph)
     found = lookup(fgraph, fgraph.inputs[position])
@@ -202,12 +194,7 @@ SHOWN = 40
 
 @brief
 class ProvenanceMap(Mapping):
-    """Provenance of every node and variable of one graph, computed on first access.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-    """
+    """Provenance of every node and variable of one graph, computed on first access."""
 
     def __init__(self, fgraph: FunctionGraph) -> None:
         self.fgraph = fgraph

@@ -245,13 +245,7 @@ class Designations:
         return (one < other) != (left < right)
 
     def operand_text(self, node: Apply, variable: Variable) -> str | None:
-        """Return how the source of a node writes one of its inputs, or None.
-
-        Parameters
-        ----------
-        node : Apply
-        variable : Variable
-        """
+        """Return how the source of a node writes one of its inputs, or None."""
         inputs, written = self.original[node], self.of(node.outputs[0]).operands
         position = list(inputs).index(variable)
         if isinstance(node.op, Subtensor) and len(written) == 1 and position == 0:

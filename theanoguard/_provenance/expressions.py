@@ -267,10 +267,6 @@ def binding_of(entries: Sequence[Entry], output: int = 0, n_outputs: int = 1) ->
         directly.
     output, n_outputs : int
         The value's position among the outputs of its operation, and how many outputs there are.
-
-    Returns
-    -------
-    Binding or None
     """
     index = output if n_outputs > 1 else None
     for entry in entries:

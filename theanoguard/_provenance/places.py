@@ -147,10 +147,6 @@ def source_lines(
     link : callable
         ``link(place, file)`` returns the text of the place, for example as a terminal link.
 
-    Returns
-    -------
-    list of str
-
     Examples
     --------
     >>> from theanoguard._provenance import SourceLine

@@ -285,10 +285,6 @@ class ProvenanceTracker(Feature):
         A rewrite that replaces one variable by another keeps its value, except for rounding.  An
         intermediate variable that a rewrite made has no equal in the graph before rewriting.
 
-        Parameters
-        ----------
-        variable : Variable
-
         Returns
         -------
         list of Variable
@@ -305,16 +301,7 @@ class ProvenanceTracker(Feature):
         return [v for v in seen if v.owner is None or v.owner in self.original]
 
     def lookup(self, variable: Variable) -> Provenance:
-        """Provenance of a variable that is, or was at some time, in the graph.
-
-        Parameters
-        ----------
-        variable : Variable
-
-        Returns
-        -------
-        Provenance
-        """
+        """Provenance of a variable that is, or was at some time, in the graph."""
         self._update()
         found = self._found.get(variable)
         if found is None:
@@ -518,10 +505,6 @@ class ProvenanceTracker(Feature):
 
     def replaced_by(self, node: Apply) -> list[Apply]:
         """The nodes of the graph before rewriting that a node replaces.
-
-        Parameters
-        ----------
-        node : Apply
 
         Returns
         -------

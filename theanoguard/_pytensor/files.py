@@ -102,10 +102,6 @@ def is_own_file(file: str) -> bool:
     file : str
         File name of a frame.
 
-    Returns
-    -------
-    bool
-
     Examples
     --------
     >>> launcher = Path(sysconfig.get_path("scripts"), "pytest")

@@ -189,10 +189,6 @@ def link_optimizer(op: Op, make_linker: MakeLinker, wrap_mode: Callable[[Mode], 
     ----------
     op, make_linker, wrap_mode
         As for :func:`link_inner`.
-
-    Returns
-    -------
-    Op or None
     """
     made_by = "_fn_wrapped" if link_only_mode is not None else "build_fn"
     needs(op, made_by, what="guarding the objective of an optimizer")
@@ -481,10 +477,6 @@ def rewritten_3_0(op: Op, mode: str) -> FunctionGraph:
     op : Op
     mode : str
         PyTensor's name of the backend's mode.
-
-    Returns
-    -------
-    FunctionGraph
     """
     fgraph = op.fgraph.clone(clone_inner_graphs=True)
     predefined_modes[mode].optimizer(fgraph)
@@ -512,10 +504,6 @@ def with_flag(op: Op, graphs: Sequence[FunctionGraph], n: int = 1) -> Op:
         which the op then gives as well.  That of a Scan also takes what these were at the step
         before, as inputs before those that do not change.
     n : int
-
-    Returns
-    -------
-    Op
     """
     new = _with_graphs(op, graphs, lambda info: {"n_untraced_sit_sot": info.n_untraced_sit_sot + n})
     if isinstance(op, LazyIfElse):
@@ -532,10 +520,6 @@ def with_inner_graphs(op: Op, graphs: Sequence[FunctionGraph]) -> Op:
     graphs : list of FunctionGraph
         In the place of those of :func:`inner_graphs_for_numba`, with one input more at the end,
         which the op then takes as well.
-
-    Returns
-    -------
-    Op
     """
     new = _with_graphs(op, graphs, lambda info: {"n_non_seqs": info.n_non_seqs + 1})
     if isinstance(op, Scan) and link_only_mode is None:

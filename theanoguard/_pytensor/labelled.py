@@ -16,21 +16,12 @@ LABELLED = "theanoguard_labelled"
 
 
 def is_labelled(variable: Variable) -> bool:
-    """Whether a variable takes the place of a labelled array.
-
-    Parameters
-    ----------
-    variable : Variable
-    """
+    """Whether a variable takes the place of a labelled array."""
     return getattr(variable.tag, LABELLED, False)
 
 
 def unlabelled(variables: Sequence[Variable]) -> list[Variable]:
     """Return variables of the same values that operations on tensors compute.
-
-    Parameters
-    ----------
-    variables : list of Variable
 
     Returns
     -------

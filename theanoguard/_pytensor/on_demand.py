@@ -7,12 +7,7 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 
 
 class LoadModule(GraphRewriter):
-    """Leaves the graph as it is and imports a module.
-
-    Parameters
-    ----------
-    module : str
-    """
+    """Leaves the graph as it is and imports a module."""
 
     def __init__(self, module: str) -> None:
         self.module = module

@@ -115,10 +115,6 @@ def collect() -> list[Finding]:
     """Run all checks.
 
     They build the guard's kernel, link a BLAS and compile a function, which takes seconds.
-
-    Returns
-    -------
-    list of Finding
     """
     findings: list[Finding] = []
     for check in CHECKS:
@@ -147,14 +143,6 @@ def _run(check: Callable[[], Iterable[Finding]]) -> list[Finding]:
 
 def reason(error: BaseException | str) -> str:
     """Return the most useful line of an error's message.
-
-    Parameters
-    ----------
-    error : BaseException or str
-
-    Returns
-    -------
-    str
 
     Examples
     --------
@@ -350,16 +338,7 @@ def _compiledir() -> Iterator[Finding]:
 
 
 def folder_size(folder: str | os.PathLike[str]) -> int:
-    """Return the size of all files under a folder, in bytes.
-
-    Parameters
-    ----------
-    folder : path-like
-
-    Returns
-    -------
-    int
-    """
+    """Return the size of all files under a folder, in bytes."""
     total = 0
     for where, _, names in os.walk(folder):
         for name in names:
@@ -469,10 +448,6 @@ def _verdict(findings: Sequence[Finding]) -> str:
 def render_json(findings: Sequence[Finding]) -> str:
     """Return the findings as JSON.
 
-    Parameters
-    ----------
-    findings : list of Finding
-
     Returns
     -------
     str
@@ -504,10 +479,6 @@ def render_project(project: Project, every: bool) -> str:
     project : Project
     every : bool
         Show all places, and not only the first ones of each name.
-
-    Returns
-    -------
-    str
     """
     groups: dict[tuple[bool, str], list[Trouble]] = {}
     for trouble in project.troubles:

@@ -278,12 +278,7 @@ def edits_of(found: Iterable[Change | str]) -> tuple[list[Edit], list[str]]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-    """
+    """Add the command's arguments."""
     parser.usage = (
         "%(prog)s [--diff | --write] [--theano] [--run] [--seconds SECONDS] SCRIPT [ARGUMENT ...]"
     )
@@ -305,10 +300,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run a program, and print or make the changes.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
 
     Returns
     -------

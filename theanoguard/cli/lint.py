@@ -35,12 +35,7 @@ def rules_argument(text: str) -> list[str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-    """
+    """Add the command's arguments."""
     parser.usage = (
         "%(prog)s [--theano] [--run] [--shared-values] [--all] [--witness FILE]\n"
         "                        [--seconds SECONDS] [--ignore RULES] [--json]\n"
@@ -80,12 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_search(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of a command that searches the functions of a program.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-    """
+    """Add the arguments of a command that searches the functions of a program."""
     parser.add_argument(
         "--seconds",
         type=float,
@@ -99,10 +89,6 @@ def add_search(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run a program as far as it has to, and print what was found.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
 
     Returns
     -------

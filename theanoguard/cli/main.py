@@ -77,10 +77,6 @@ def make_parser(argv: list[str]) -> Parser:
     ----------
     argv : list of str
         The arguments; only the command among them is prepared.
-
-    Returns
-    -------
-    Parser
     """
     parser = Parser(
         prog="theanoguard",

@@ -75,10 +75,6 @@ def call_range(text: str) -> tuple[int, int | None]:
 def lines_of(entries: Iterable[LogEntry]) -> dict[Place, SourceLine]:
     """Return the user's line of each place, where an entry there has been explained.
 
-    Parameters
-    ----------
-    entries : iterable of LogEntry
-
     Returns
     -------
     dict of tuple to SourceLine
@@ -130,10 +126,6 @@ def is_wanted(
         First and last call.
     source : str or None
         A shell pattern that fits somewhere in ``file:line in function: text``.
-
-    Returns
-    -------
-    bool
     """
     return (
         (not kinds or event.kind in kinds)
@@ -155,10 +147,6 @@ def is_of(entry: LogEntry, worker: str | None = None, task: str | None = None) -
     entry : LogEntry
     worker, task : str or None
         None for any, also for one without a name.
-
-    Returns
-    -------
-    bool
     """
     return all(
         pattern is None or fnmatchcase(name or "", pattern)
@@ -195,16 +183,7 @@ class Group:
 
 
 def groups_of(entries: Iterable[LogEntry]) -> list[Group]:
-    """Return the events grouped by kind and operation, in the order in which they first happened.
-
-    Parameters
-    ----------
-    entries : iterable of LogEntry
-
-    Returns
-    -------
-    list of Group
-    """
+    """Return the events grouped by kind and operation, ordered by their first."""
     groups: dict[Cause, Group] = {}
     for entry in entries:
         groups.setdefault(cause_of(entry.event), Group([])).entries.append(entry)
@@ -213,11 +192,6 @@ def groups_of(entries: Iterable[LogEntry]) -> list[Group]:
 
 def histogram(calls: Iterable[int], first: int, last: int) -> str:
     """Return how often calls occur between two calls, as one character for each part.
-
-    Parameters
-    ----------
-    calls : iterable of int
-    first, last : int
 
     Returns
     -------
@@ -299,10 +273,6 @@ def render_entry(
     explained : LogEntry, optional
         An explained entry of the same cause.  Its explanation follows the facts of an event that
         has none.
-
-    Returns
-    -------
-    str
     """
     event = entry.event
     of = f" of {event.function}" if event.function else ""
@@ -365,10 +335,6 @@ def render_group(
         First and last call of the histogram.
     line, short, color, numbers, explained
         As for :func:`render_entry`.
-
-    Returns
-    -------
-    str
     """
     event, n = group.example.event, len(group.entries)
     first, last = group.calls

@@ -32,12 +32,7 @@ def kinds_argument(text: str) -> dict[str, bool]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-    """
+    """Add the command's arguments."""
     parser.usage = (
         "%(prog)s [--guard KINDS] [--action ACTION] [--log FILE]\n"
         "                       [--numpy-compat] [--python-compat]\n"
@@ -169,10 +164,6 @@ def run_program(program: Program) -> int:
 
 def run(arguments: argparse.Namespace) -> Callable[[], int]:
     """Prepare everything for a program under the shim.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
 
     Returns
     -------

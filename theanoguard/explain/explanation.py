@@ -461,11 +461,6 @@ def _bare_cause(trip: Trip) -> Cause:
 def feeds(fgraph: FunctionGraph, variables: Sequence[Variable]) -> tuple[str, ...]:
     """Return the outputs and updates of a function that are computed from some variables.
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-    variables : sequence of Variable
-
     Returns
     -------
     tuple of str

@@ -282,14 +282,6 @@ class EventLog:
 def open_log(log: EventLog | str | os.PathLike[str] | None) -> EventLog | None:
     """Return the log that the argument `log` of a mode means.
 
-    Parameters
-    ----------
-    log : None, str, path-like or EventLog
-
-    Returns
-    -------
-    EventLog or None
-
     Raises
     ------
     ValueError, TypeError

@@ -94,13 +94,7 @@ class Callback:
 
 
 class Body:
-    """An inner graph that is running: its node, the body around it, and its step.
-
-    Parameters
-    ----------
-    node : Apply
-    outer : Body or None
-    """
+    """An inner graph that is running: its node, the body around it, and its step."""
 
     def __init__(self, node: Apply, outer: "Body | None") -> None:
         self.node = node
@@ -398,10 +392,6 @@ def overwritten(node: Apply, inputs: list) -> set[int]:
     node : Apply
     inputs : list
         Values of ``node.inputs``, after it has run.
-
-    Returns
-    -------
-    set of int
     """
     destroyed = {i for places in node.op.destroy_map.values() for i in places}
     arrays = {i: value for i, value in enumerate(inputs) if isinstance(value, np.ndarray)}

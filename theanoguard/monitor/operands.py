@@ -133,17 +133,7 @@ def short(value: Any, most: int = 300) -> str:
 
 
 def called(fgraph: FunctionGraph, variable: Variable) -> str:
-    """Return the user's name of a variable, its role in the function, its expression or a formula.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-    variable : Variable
-
-    Returns
-    -------
-    str
-    """
+    """Return the user's name of a variable, its role, its expression or a formula."""
     if name := name_of(fgraph, variable):
         return name
     for output, old in fgraph.update_mapping.items():
@@ -171,10 +161,6 @@ def operands(fgraph: FunctionGraph, step: Step | None) -> list[Operand]:
     fgraph : FunctionGraph
     step : Step or None
         None before the first.
-
-    Returns
-    -------
-    list of Operand
     """
     if step is None:
         return []

@@ -64,12 +64,7 @@ def _about(value: Any) -> str:
 
 
 class _Names:
-    """The names that an expression at the prompt may use.
-
-    Parameters
-    ----------
-    stepper : Stepper
-    """
+    """The names that an expression at the prompt may use."""
 
     def __init__(self, stepper: Stepper) -> None:
         self.stepper = stepper

@@ -47,10 +47,6 @@ def complete() -> bool:
 class StepScreen(App):
     """A table of the nodes of a call, beside the source and the values of the current step.
 
-    Parameters
-    ----------
-    stepper : Stepper
-
     Attributes
     ----------
     error : Exception or None

@@ -180,10 +180,6 @@ class CheckNorms(COp):
 
     What tells the operations of two guards apart is a number, the smallest that no living guard
     has: it is part of the key of the compiled module, of which there should not be many.
-
-    Parameters
-    ----------
-    guard : GradientGuard
     """
 
     __props__ = ("number",)
@@ -565,10 +561,6 @@ class GradientGuard:
 
 def readable_names(params: Sequence[Variable | str]) -> list[str]:
     """Return a name for each parameter, all of them different.
-
-    Parameters
-    ----------
-    params : sequence of Variable or str
 
     Examples
     --------

@@ -531,10 +531,6 @@ def summarise(arrays: Sequence[Any]) -> list[Summary]:
     arrays : sequence of ndarray
         Of any shape; what is neither float32 nor float64 is read as float64.
 
-    Returns
-    -------
-    list of Summary
-
     Examples
     --------
     >>> import numpy as np

@@ -293,10 +293,6 @@ def graph_model(
     with_provenance : bool
         Whether to look up where nodes come from.
 
-    Returns
-    -------
-    GraphModel
-
     Raises
     ------
     TypeError
@@ -555,10 +551,6 @@ def variable_model(
 
 def inner_graphs(node: Apply) -> Iterator[tuple[str, FunctionGraph]]:
     """The inner graphs of a node, including those of a wrapped scalar or core operation.
-
-    Parameters
-    ----------
-    node : Apply
 
     Yields
     ------

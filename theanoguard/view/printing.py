@@ -302,10 +302,6 @@ def tree_text(graph: Any, model: GraphModel) -> str:
     graph : as for :func:`debugprint`
     model : GraphModel
         The model of `graph`.
-
-    Returns
-    -------
-    str
     """
     page = _Page()
     used_ids: dict[Any, str] = {}
@@ -326,10 +322,6 @@ def written_text(model: GraphModel) -> str:
     ----------
     model : GraphModel
         From :func:`~theanoguard.view.written.written_model`.
-
-    Returns
-    -------
-    str
     """
     lines: list[tuple[str, str]] = []
     size = 0
@@ -672,10 +664,6 @@ def dot_text(model: GraphModel, picture: _Picture | None = None) -> str:
     model : GraphModel
     picture : optional
         How to draw it.  The defaults are those of :func:`pydotprint`.
-
-    Returns
-    -------
-    str
 
     Examples
     --------

@@ -57,16 +57,7 @@ class Form:
 
 
 def exact_forms(variable: Variable) -> Iterator[Form]:
-    """Yield the forms that are equivalent to a variable of the graph as built.
-
-    Parameters
-    ----------
-    variable : Variable
-
-    Yields
-    ------
-    Form
-    """
+    """Yield the forms that are equivalent to a variable of the graph as built."""
     kind = scalar_class(variable)
     for matcher in (_MATCHERS.get(kind), _of_stable):
         form = matcher and matcher(variable)

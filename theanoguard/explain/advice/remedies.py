@@ -391,10 +391,6 @@ def same_functions(judge: Judge, backward: bool) -> Iterator[Remedy]:
     judge : Judge
     backward : bool
         Whether only the derivative has no value.
-
-    Yields
-    ------
-    Remedy
     """
     spot = judge.spot
     logs = _logs_near(judge)
@@ -472,16 +468,7 @@ def _exponential_of(terms: Variable) -> Variable | None:
 
 
 def other_functions(spot: Spot) -> Iterator[Remedy]:
-    """Yield changes of the function that give a value where the formula has none.
-
-    Parameters
-    ----------
-    spot : Spot
-
-    Yields
-    ------
-    Remedy
-    """
+    """Yield changes of the function that give a value where the formula has none."""
     yield from _from_one(spot)
     yield from _finite_masks(spot)
     if op_name(spot.node.op) in _LOGS and _only_times_zero(spot):
@@ -768,10 +755,6 @@ def _around(spot: Spot, depth: int = 5) -> list[Variable]:
 
 def try_remedies(facts: Facts) -> Outcome | None:
     """Try possible remedies on the call that failed.
-
-    Parameters
-    ----------
-    facts : Facts
 
     Returns
     -------

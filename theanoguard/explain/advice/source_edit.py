@@ -38,10 +38,6 @@ def edited(
     module : str
         PyTensor's module, for a line that does not name it.
 
-    Returns
-    -------
-    tuple of (str, str) or None
-
     Examples
     --------
     >>> edited("y = pt.log(p)", "log", 0, "{pt}.maximum({x}, 1e-12)")

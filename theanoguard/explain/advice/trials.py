@@ -317,10 +317,6 @@ class AsBuilt:
     def spots_of(self, cause: Cause) -> Iterator[Spot]:
         """Yield the user's operations that may be the cause; for a gradient, the forward ones.
 
-        Parameters
-        ----------
-        cause : Cause
-
         Yields
         ------
         Spot
@@ -393,12 +389,7 @@ class AsBuilt:
         return sorted(found, key=ranked.__getitem__, reverse=True)
 
     def finite_as_written(self, cause: Cause) -> tuple[Spot, int] | None:
-        """Return the operation of a cause, and its operand, if it is finite in the graph as built.
-
-        Returns
-        -------
-        tuple of (Spot, int) or None
-        """
+        """Return the operation of a cause and its operand if the graph as built is finite."""
         if cause.backward or cause.path or any(self.is_bad(self.value(v)) for v in self.outputs):
             return None
         fitting = [n for n in self._fitting(cause, None) if n.inputs]
@@ -701,10 +692,6 @@ class AsBuilt:
         ----------
         spot : Spot
             Only the leaves that it depends on are returned, those with the largest numbers first.
-
-        Returns
-        -------
-        list of tuple of (Variable, float)
         """
         node = spot.node if spot.body is None else spot.body.outermost
         leaves = [v for v in ancestors(node.outputs) if is_differentiable(v)]
@@ -784,10 +771,6 @@ def widened(
         The inner graphs of loops.
     known : mapping of Variable to Variable, optional
         What takes the place of some variables.
-
-    Returns
-    -------
-    list of Variable
     """
     made = dict(known)
 

@@ -36,10 +36,6 @@ def decisive(name: str, values: Mapping[int, Any], result: Any) -> int:
         The operands that may be chosen, by position.
     result : number
 
-    Returns
-    -------
-    int
-
     Examples
     --------
     It chooses a zero factor, the numerator of 0 / x, a divisor of 0, or the larger operand of a

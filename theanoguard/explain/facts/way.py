@@ -64,10 +64,6 @@ FAR = 3
 def way_from_inputs(origin: Origin) -> tuple[tuple[Waypoint, ...], int]:
     """Return the path from an input to the culprit, and the number of stops left out.
 
-    Parameters
-    ----------
-    origin : Origin
-
     Returns
     -------
     waypoints : tuple of Waypoint

@@ -29,10 +29,6 @@ _WISHES = [
 def wants_color(stream: IO[str] | None) -> bool:
     """Whether to colour the text for a stream.
 
-    Parameters
-    ----------
-    stream : file or None
-
     Returns
     -------
     bool

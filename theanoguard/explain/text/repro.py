@@ -69,12 +69,7 @@ MAX_BYTES = 1 << 26
 
 
 class FailingCall:
-    """The function of a failing call as the user built it, with the values of the call.
-
-    Parameters
-    ----------
-    trip : Trip
-    """
+    """The function of a failing call as the user built it, with the values of the call."""
 
     def __init__(self, trip: Trip) -> None:
         self._graph = trip.fgraph

@@ -19,10 +19,6 @@ from theanoguard._pytensor.files import is_user_file
 def users_part(traceback: TracebackType | None) -> TracebackType | None:
     """Return a traceback without the inner frames below the user's last one.
 
-    Parameters
-    ----------
-    traceback : traceback or None
-
     Returns
     -------
     traceback or None

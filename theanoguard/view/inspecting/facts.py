@@ -70,11 +70,6 @@ def rewrites(provenance: Provenance | None) -> list[str]:
 def facts(model: GraphModel, variable: VariableModel) -> Iterator[tuple[str, str]]:
     """Yield all that is known of a variable and of its node.
 
-    Parameters
-    ----------
-    model : GraphModel
-    variable : VariableModel
-
     Yields
     ------
     (str, str)

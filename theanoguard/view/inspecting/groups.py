@@ -55,15 +55,6 @@ def grouped(model: GraphModel, title: str) -> Group:
 
     A call of a user's function is a group, and so is what ``grad`` made.  A group of more than
     `MOST` items is divided further, in the order of execution.
-
-    Parameters
-    ----------
-    model : GraphModel
-    title : str
-
-    Returns
-    -------
-    Group
     """
     whole = Group(title)
     known: dict[tuple[Call, ...], Group] = {(): whole}

@@ -75,10 +75,6 @@ def layers_of(boxes: Sequence[Key], edges: Iterable[Edge]) -> list[list[Key]]:
     boxes : list of hashable
     edges : iterable of (hashable, hashable)
         An edge of a circle may lead back.
-
-    Returns
-    -------
-    list of list of hashable
     """
     edges = list(dict.fromkeys(edges))
     order = in_order(boxes, edges)
@@ -147,10 +143,6 @@ def place(
         Which boxes are in which frames; None for no frames.
     titles : dict of hashable to float, optional
         The width of the title of each frame.
-
-    Returns
-    -------
-    Layout
     """
     layers = layers_of(list(sizes), edges)
     level = {box: i for i, layer in enumerate(layers) for box in layer}

@@ -787,10 +787,6 @@ def pictures(
     model, wanted, title
         As for :func:`picture`; the graph after.
 
-    Returns
-    -------
-    Picture
-
     Raises
     ------
     ValueError

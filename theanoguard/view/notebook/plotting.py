@@ -23,10 +23,6 @@ _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 def plot_html(watch: Watch) -> str:
     """Return the norms of weights and gradients by step, with marks where events happened.
 
-    Parameters
-    ----------
-    watch : Watch
-
     Returns
     -------
     str

@@ -24,10 +24,6 @@ STYLE = (_HERE / "stepping.css").read_text(encoding="utf-8")
 class StepView:
     """A timeline of the nodes of a call, with the values that each node read and wrote.
 
-    Parameters
-    ----------
-    stepper : Stepper
-
     Attributes
     ----------
     timeline : anywidget.AnyWidget
