@@ -341,6 +341,11 @@ SECTIONS = {
         T.all_dtypes
     """,
     "linalg": """
+        T.blas.ger(x, T.constant(0.5), x[:, 0], x[0])
+        T.blas_c.CGer(False)(x, x[0, 1], x[:, 0], x[0])
+        T.nlinalg.QRFull("complete")(s)
+        T.nlinalg.QRIncomplete("r")(s)
+        [T.Dot() == T.Dot(), T.Split(2) == T.Split(2), T.Split(2) == T.Split(3)]
         T.nlinalg.matrix_inverse(s)
         T.nlinalg.pinv(x)
         T.nlinalg.det(s)

@@ -810,6 +810,21 @@ def test_lock(shim):
         shim.gof.compilelock.release_lock()
 
 
+def test_no_lock(shim, tmp_path):
+    from pytensor.compile.compilelock import lock_ctx
+
+    def is_locked():
+        with lock_ctx(tmp_path):
+            return (tmp_path / ".lock").exists()
+
+    shim.gof.compilelock.set_lock_status(False)
+    try:
+        assert not is_locked()
+    finally:
+        shim.gof.compilelock.set_lock_status(True)
+    assert is_locked()
+
+
 @pytest.fixture
 def thresholds():
     """The thresholds of the garbage collector that Python has by itself."""

@@ -5,6 +5,9 @@ of ``theano.tensor``.
 """
 
 import importlib
+import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -354,6 +357,23 @@ def test_a_missing_name_is_noticed(shim):
 def test_a_module_that_is_not_there_says_what_to_use(module, use, shim):
     with pytest.raises(ImportError, match=f"^{module} does not exist on PyTensor.\n.*{use}"):
         importlib.import_module(module)
+
+
+PUBLIC = json.loads(Path(__file__).with_name("public_names.json").read_text("utf-8"))
+
+
+def test_every_public_name_is_there_or_says_what_to_use(shim):
+    absent = 0
+    for module, names in PUBLIC.items():
+        for name in names.split():
+            try:
+                exec(f"from {module} import {name}", {})
+            except ImportError as error:
+                absent += 1
+                first, *use = str(error).splitlines()
+                assert re.fullmatch(rf"{module}(\.{name})? does not exist on PyTensor\.", first)
+                assert len(use) == 1
+    assert absent < 220
 
 
 def test_the_package_has_the_functions_of_basic(shim):

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import json
+import math
 import sys
 import warnings
 from pathlib import Path
@@ -131,6 +132,61 @@ def test_functions_that_are_written_anew():
         assert np.fastCopyAndTranspose([[1, 2]]).shape == (2, 1)
     finally:
         undo()
+
+
+# Expressions of arrays, and what they were with NumPy 1.18.
+OF_ARRAYS = {
+    "x[[slice(2), 1]]": [1, 5],
+    "x[[Ellipsis, slice(0, 2)]]": [[0, 1], [4, 5], [8, 9]],
+    "x[[None, slice(1)]].shape": (1, 1, 4),
+    "x.__setitem__([slice(1), slice(2)], 7) or x[0]": [7, 7, 2, 3],
+    "x.__setitem__((0, 0), np.array([[9]])) or x[0]": [9, 1, 2, 3],
+    "x[1].__setitem__(0, np.ones((1, 1, 1))) or x[1]": [1, 5, 6, 7],
+    "float(np.ones((1, 1))) + int(np.array([2])) + complex(np.array([3j])).imag": 6,
+    "math.sqrt(np.array([4.0]))": 2,
+    "'%d %.1f' % (np.array([3]), np.array([0.5]))": "3 0.5",
+    "x.ptp()": 11,
+    "x.ptp(axis=0)": [8, 8, 8, 8],
+    "x.tostring() == x.tobytes()": True,
+    "x.newbyteorder().dtype.isnative": False,
+    "x.itemset(5, 0) or x.itemset((0, 1), 8) or x[:2]": [[0, 8, 2, 3], [4, 0, 6, 7]],
+    "x[:1, :1].itemset(8) or x[0]": [8, 1, 2, 3],
+    "np.matrix(x)[[slice(1), slice(2)]]": [[0, 1]],
+    # These errors are as they were.
+    "x[[0, 7]]": IndexError,
+    "x[[slice(1), 9]]": IndexError,
+    "x[1.5]": IndexError,
+    "x.__setitem__(0, np.ones(3))": ValueError,
+    "float(x)": TypeError,
+    "x.itemset(3)": ValueError,
+}
+
+
+@pytest.mark.parametrize("expression", OF_ARRAYS)
+def test_arrays_have_what_they_had(expression):
+    def result():
+        return eval(expression, {"np": np, "math": math, "x": np.arange(12).reshape(3, 4)})
+
+    expected = OF_ARRAYS[expression]
+    undo = numpy_compat.install()
+    try:
+        if isinstance(expected, type):
+            with pytest.raises(expected):
+                result()
+        else:
+            assert np.array_equal(result(), expected)
+    finally:
+        undo()
+
+
+def test_arrays_are_left_as_they_were():
+    before = dict(vars(np.ndarray))
+    numpy_compat.install()()
+    assert dict(vars(np.ndarray)) == before
+    with pytest.raises(IndexError):
+        np.eye(2)[[slice(1), 0]]
+    with pytest.raises(TypeError, match="immutable"):
+        np.ndarray.ptp = None
 
 
 # Calls with parameters that are gone, and what they returned with NumPy 1.19 and SciPy 1.5.

@@ -55,7 +55,7 @@ AUDIT = os.environ.get("THEANO_SUITE_AUDIT")
 # Words of an assertion that looks at the nodes of a compiled graph, or at traces on them.
 STRUCTURE = re.compile(
     r"\.(op|owner|toposort|apply_nodes|fgraph|inputs|scalar_op)\b"
-    r"|\b(check_stack_trace|_verify_\w+|debugprint|str\()"
+    r"|\b(check_stack_trace|_verify_\w+|debugprint|str\(|assertFunctionContains\w*)"
 )
 
 

@@ -11,8 +11,8 @@ PYTHON_2 = (
 )
 INTEGERS = (
     "In Python 3, / gives a float: write // where a whole number is meant, or int(...) around it.  "
-    "Around a list of slices, as in x[[slice(2), slice(3)]], write tuple(...): NumPy takes no list "
-    "since 1.23."
+    "Around a list of slices, as in x[[slice(2), slice(3)]], write tuple(...), or run it with "
+    "--numpy-compat: NumPy takes no list since 1.23."
 )
 NUMPY_COMPAT = "Run it with --numpy-compat, which gives NumPy and SciPy their old names."
 PYTHON_COMPAT = "Run it with --python-compat, which gives Python's library its old names."
@@ -86,7 +86,8 @@ RULES = [
     Rule(
         (TypeError, ValueError),
         r"only 0-dimensional arrays can be converted|setting an array element with a sequence\.$",
-        "NumPy takes no array of one element for a number since 2.5: write x[0] or x.item().",
+        "NumPy takes no array of one element for a number since 2.5: write x.item(), or run it "
+        "with --numpy-compat.",
     ),
     Rule(
         (AttributeError,),

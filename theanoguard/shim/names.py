@@ -25,10 +25,20 @@ def read_tables():
 
 
 SECTIONS = read_tables()
+# By module, what to use instead of each name that Theano 1.0.5 has there and the shim does not.
+MISSING = {
+    module: {name: use for use, names in section.items() for name in names.split()}
+    for module, section in tomllib.loads(
+        Path(__file__).with_name("missing.toml").read_text(encoding="utf-8")
+    ).items()
+}
 
 
 def fill(module):
-    """Give a module the names of its section."""
+    """Give a module the names of its section, and errors for those that it does not have."""
+    if module.__name__ in MISSING:
+        missing = importlib.import_module("theano._missing").missing
+        module.__getattr__ = missing(module.__name__, MISSING[module.__name__])
     for source, names in SECTIONS.get(module.__name__, {}).items():
         if source in ("__doc__", "__call__"):
             setattr(module, source, names)

@@ -13,6 +13,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
+from . import array_compat
 from .removed import MODULES, PARAMETERS, TABLE, is_alias
 
 
@@ -253,6 +254,7 @@ WRITTEN = {
             "others": [builtins.bool, builtins.object, builtins.bytes, builtins.str, np.void],
         },
     },
+    "numpy.ndarray": array_compat.METHODS,
     "numpy.random": {"random_integers": random_integers},
     "numpy.testing": {"Tester": Tester, "dec": DECORATORS},
     "scipy.integrate": {"quadrature": quadrature, "romberg": romberg, "simps": simps},
@@ -318,8 +320,6 @@ def restores(path):
     if path in MODULES:
         return path in WRITTEN_MODULES or is_alias(MODULES[path])
     module, _, name = path.rpartition(".")
-    if module == "numpy.ndarray":
-        return False
     return name in WRITTEN.get(module, {}) or is_alias(TABLE.get(module, {}).get(name, ""))
 
 
@@ -347,6 +347,9 @@ def missing(module):
 def install():
     """Add the old names that today's NumPy and SciPy do not have, and an old `argsort`.
 
+    Arrays get their old methods.  They take lists of slices as indices, and an array of one element
+    is a number.
+
     ``np.bool`` and ``np.long`` are not replaced, because NumPy 2 has types of these names.
 
     Returns
@@ -366,6 +369,8 @@ def install():
     np.int64(11)
     >>> np.argsort([2.0] + 9 * [1.0])
     array([1, 2, 3, 4, 5, 6, 7, 8, 9, 0])
+    >>> np.eye(3)[[slice(2), 1]], float(np.array([1.5]))
+    (array([0., 1.]), 1.5)
     >>> undo()
     """
     added = []
@@ -401,8 +406,10 @@ def install():
     before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
     for module, name, function in replaced:
         setattr(module, name, function)
+    restore_arrays = array_compat.install()
 
     def undo():
+        restore_arrays()
         for module, name, function in before:
             setattr(module, name, function)
         for name in attributes:

@@ -36,8 +36,8 @@ SKIPPED = {".git", ".hg", ".tox", ".venv", "venv", "env", "node_modules", "__pyc
 OPTIONS = {"--numpy-compat": NUMPY_COMPAT, "--python-compat": PYTHON_COMPAT}
 GPU = "Nothing has to be done: everything runs on the CPU.  Remove the setting to avoid a warning."
 LISTS = (
-    "Write x[tuple(index)]: NumPy takes no list of slices as an index since 1.23.  For a variable "
-    "of Theano, the list still works."
+    "Write x[tuple(index)], or run it with --numpy-compat: NumPy takes no list of slices as an "
+    "index since 1.23.  For a variable of Theano, the list still works."
 )
 NOSE = "Run the tests with pytest -p theanoguard.shim.pytest_plugin, which calls this as nose did."
 YIELD = (

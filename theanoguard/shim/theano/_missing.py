@@ -44,13 +44,16 @@ CACHED_C = "PyTensor compiles C code of its own for this; there is nothing to ca
 
 # Modules that are not there, with what to use; a package stands for what is in it, too.
 MODULES = {
+    "theano._version": "Use theano.__version__.",
     "theano.compat.six": "Use the package six, which Theano had a copy of until 0.9.",
     "theano.compat.python2x": "Use collections.OrderedDict and the like.",
+    "theano.compile.sandbox": "Use theano.compile.",
     "theano.gof.callcache": "Use functools.cache.",
     "theano.gof.cutils": CACHED_C,
     "theano.gof.lazylinker_c": CACHED_C,
     "theano.gof.sched": "Use theano.gof.graph.io_toposort.",
     "theano.gof.unify": "Use theano.gof.opt.PatternSub, whose patterns hold names as strings.",
+    "theano.misc": "It was a script for Theano's developers.",
     "theano.pathparse": "Use os.environ['PATH'].split(os.pathsep).",
     "theano.sandbox.cuda": NO_GPU,
     "theano.sandbox.fourier": "Use theano.tensor.fft.",

@@ -23,12 +23,22 @@ def _named(cls):
     return named if isinstance(named, tuple) else (named,)
 
 
+def _alike(self, other):
+    return type(self) is type(other) and vars(self) == vars(other)
+
+
 class StandIn(SameAs):
     """The type of a class that stands for PyTensor's: their instances and subclasses are its own.
 
     The class names PyTensor's one in ``stands_for``; its own instances are functions of
-    variables.  An Op for stacks of matrices counts as the one that it applies to each matrix.
+    variables, equal if their arguments are.  An Op for stacks of matrices counts as the one that it
+    applies to each matrix.
     """
+
+    def __new__(mcs, name, bases, namespace):
+        """Make the class."""
+        alike = {} if bases else {"__eq__": _alike, "__hash__": lambda self: hash(type(self))}
+        return super().__new__(mcs, name, bases, alike | namespace)
 
     def __instancecheck__(cls, instance):
         core = instance.core_op if isinstance(instance, Blockwise) else instance

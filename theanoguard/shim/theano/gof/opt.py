@@ -22,15 +22,8 @@ CheckStrackTraceFeature = basic.CheckStackTraceFeature
 CheckStackTraceOptimization = basic.CheckStackTraceRewriter
 is_same_graph_with_merge = is_same_graph
 
-
 _logger = logging.getLogger("theano.gof.opt")
-
-
-def __getattr__(name):
-    """Return the package ``theano``, which code takes from here too."""
-    if name == "theano":
-        return sys.modules[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+theano = sys.modules["theano"]  # the package, which code takes from here too
 
 
 class Optimizer(basic.GraphRewriter, metaclass=StandsFor):

@@ -177,6 +177,21 @@ def qr(a, mode="reduced"):
     return [found[0].T, found[1]] if mode == "raw" else found
 
 
+class QRFull:
+    """``QRFull(mode)(x)`` is ``qr(x, mode)``, for a mode with two results."""
+
+    def __init__(self, mode):
+        self.mode = mode
+
+    def __call__(self, x):
+        """Return the decomposition."""
+        return qr(x, self.mode)
+
+
+class QRIncomplete(QRFull):
+    """``QRIncomplete(mode)(x)`` is ``qr(x, mode)``, for a mode with one result."""
+
+
 def svd(a, full_matrices=1, compute_uv=1):
     """Return the singular value decomposition; the flags may be numbers."""
     return pt_linalg.svd(a, bool(full_matrices), bool(compute_uv))

@@ -1,0 +1,92 @@
+"""What NumPy's arrays have lost: methods, lists of slices as indices, one element as a number."""
+
+import ctypes
+
+import numpy as np
+
+IMMUTABLE = 1 << 8  # the flag of a type whose attributes cannot be set
+_getitem, _setitem = np.ndarray.__getitem__, np.ndarray.__setitem__
+
+
+def of_dimensions(index, error):
+    """Return a list of slices as the tuple that it stood for; for any other index raise `error`."""
+    if type(index) is list and any(
+        part is None or part is Ellipsis or isinstance(part, slice) for part in index
+    ):
+        return tuple(index)
+    raise error
+
+
+def getitem(self, index):
+    """Return what an index selects; it may be a list of slices."""
+    try:
+        return _getitem(self, index)
+    except IndexError as error:
+        return _getitem(self, of_dimensions(index, error))
+
+
+def setitem(self, index, value):
+    """Set what an index selects; it may be a list of slices, and the value of a place an array."""
+    try:
+        _setitem(self, index, value)
+    except IndexError as error:
+        _setitem(self, of_dimensions(index, error), value)
+    except (TypeError, ValueError):
+        if not isinstance(value, np.ndarray) or value.size != 1 or value.ndim == 0:
+            raise
+        _setitem(self, index, value.reshape(()))
+
+
+def number(name):
+    """Return the conversion of an array to a number; an array of one element has one."""
+    convert = getattr(np.ndarray, name)
+    return lambda self: convert(self.reshape(()) if self.size == 1 else self)
+
+
+def itemset(self, *args):
+    """Set an element, or without an index the only one."""
+    if len(args) == 1 and self.size != 1:
+        raise ValueError("can only place a scalar for an array of size 1")
+    where, value = (0, *args)[-2:]
+    if isinstance(where, tuple):
+        self[where] = value
+    else:
+        self.flat[where] = value
+
+
+METHODS = {
+    "itemset": itemset,
+    "newbyteorder": lambda self, new_order="S": self.view(self.dtype.newbyteorder(new_order)),
+    "ptp": lambda self, axis=None, out=None, **kwargs: np.ptp(self, axis, out, **kwargs),
+    "tostring": lambda self, order="C": self.tobytes(order),
+}
+CHANGED = {
+    "__getitem__": getitem,
+    "__setitem__": setitem,
+    **{name: number(name) for name in ("__complex__", "__float__", "__int__")},
+}
+
+
+def set_attributes(attributes):
+    """Set attributes of NumPy's array type, and delete those that are None."""
+    # (`tp_flags` is the 22nd word of a type.  A Python that has it elsewhere gets nothing.)
+    flags = ctypes.c_ulong.from_address(id(np.ndarray) + 21 * ctypes.sizeof(ctypes.c_void_p))
+    if flags.value != np.ndarray.__flags__:
+        return
+    flags.value &= ~IMMUTABLE
+    try:
+        for name, value in attributes.items():
+            if value is not None:
+                setattr(np.ndarray, name, value)
+            elif name in vars(np.ndarray):
+                delattr(np.ndarray, name)
+    finally:
+        flags.value |= IMMUTABLE
+
+
+def install():
+    """Give arrays what they have lost; return a function that takes it from them."""
+    new = METHODS | CHANGED
+    before = {name: vars(np.ndarray).get(name) for name in new}
+    set_attributes(new)
+    return lambda: set_attributes(before)
