@@ -10,10 +10,11 @@ The second one counts the formulas of other kinds.
 A bug *fails* in a mode if lint finds an input (a witness) at which the function that the mode
 compiles is NaN or infinite, or its gradient is.  It fails *elsewhere* if lint finds an input at
 which it fails only on backends that take subnormal numbers for 0.  Its *line* is right if the
-finding lies in the function that writes the formula.  The *guard* of the mode's backend must raise
-at the witness.  The *repair* is `stabilize` on the faulty formula: the function and its gradient
-have to be finite at the witness, in the same mode.  A finding on a twin is false.  *Median* and
-*largest* are the processor's seconds of a call of lint that found a witness, with its compiling.
+finding lies in the function that writes the formula or its logarithms.  The *guard* of the mode's
+backend must raise at the witness.  The *repair* is `stabilize` on the faulty formula: the function
+and its gradient have to be finite at the witness, in the same mode.  A finding on a twin is false.
+*Median* and *largest* are the processor's seconds of a call of lint that found a witness, with its
+compiling.
 """
 
 import argparse
@@ -73,7 +74,7 @@ def judge(bug: Bug, name: str, seconds: float) -> Judged:
     if found:
         counts["fails"] = 1
         times.append(passed)
-        counts["line"] = any(f.source and f.source.function == bug.name for f in found)
+        counts["line"] = any(bug.is_written_at(f.source) for f in found)
         plain = get_mode(mode)
         backend = {"NUMBA": "numba", "JAX": "jax"}.get(name, "c")
         guard = GuardMode(optimizer=plain.provided_optimizer, big_is_error=False, backend=backend)

@@ -25,6 +25,8 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
+from theanoguard.records import SourceLine
+
 Graph = tuple[list[Variable], Variable]
 
 
@@ -52,6 +54,10 @@ class Bug:
     cases: tuple[str, ...]
     faulty: Callable[[], Graph]
     twin: Callable[[], Graph]
+
+    def is_written_at(self, line: SourceLine | None) -> bool:
+        """Whether a line lies in the function that writes the formula, or its logarithms."""
+        return line is not None and line.function in (self.name, log_probabilities.__name__)
 
 
 BUGS: list[Bug] = []

@@ -82,16 +82,19 @@ class OutOfLimits(Exception):
 
 @dataclass
 class Budget:
-    """The work and the time that are left."""
+    """The work and the seconds of processor time that are left, so that a busy machine counts alike."""
 
     work: float
-    deadline: float
+    seconds: float
     factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.deadline = time.thread_time() + self.seconds
 
     def spend(self, amount: float) -> None:
         """Count work, and raise where a limit is reached."""
         self.work -= amount * self.factor
-        if self.work < 0 or time.perf_counter() > self.deadline:
+        if self.work < 0 or time.thread_time() > self.deadline:
             raise OutOfLimits
 
 
@@ -433,7 +436,7 @@ def evaluate(
     work : float, optional
         Multiplications of 192 bits that are allowed.
     seconds : float, optional
-        The time that is allowed.
+        Of processor time that are allowed.
 
     Returns
     -------
@@ -442,7 +445,7 @@ def evaluate(
     """
     lookup = live.get if isinstance(live, Mapping) else live
     asked = list(elements) if elements is not None else [None] * len(variables)
-    budget = Budget(work, time.perf_counter() + seconds)
+    budget = Budget(work, seconds)
     outputs = unlabelled(list(variables))
     boxes = boxes_of(outputs, [box_of(i) for i in asked], lookup, given) if lookup else {}
     cotangents = cotangents_of(outputs, given) if masked_gradients else frozenset()
@@ -521,7 +524,7 @@ def exact(
     work : float, optional
         How many multiplications of 192 bits are allowed: 3 million.
     seconds : float, optional
-        How long the evaluation may take: 5 seconds.
+        Of processor time that the evaluation may take: 5 seconds.
 
     Returns
     -------

@@ -5,7 +5,6 @@ behind it is computed in floats.  Its operands alone do not do that: their round
 amplifies.
 """
 
-import time
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -128,7 +127,7 @@ def measured(
     work, seconds : float
         As for :func:`precision`.
     """
-    budget = Budget(work, time.perf_counter() + seconds)
+    budget = Budget(work, seconds)
     notes = list(problem.notes)
     backend = None if mode is None else backend_of(mode.linker)
     if backend is not None and backend.own_draws and problem.draws():
