@@ -178,13 +178,58 @@ def test_a_graph_that_cannot_run():
         lint(pt.log(X.reshape((7, 5))), mode=WRITTEN)
 
 
-def test_line_in_a_loop():
-    def step(x_t, s):
-        return s + pt.log(x_t)
+IN_LOOPS = {
+    "a logarithm": lambda x_t: pt.log((x_t**2 - 0.17) ** 2 - 1e-3),
+    "a root": lambda x_t: pt.sqrt((pt.exp(x_t) - 99) ** 2 - 1),
+    "a quotient": lambda x_t: 1 / (x_t - 0.37),
+    "an exponential": lambda x_t: pt.exp(77 * x_t),
+    "a gradient": lambda x_t: abs(x_t - 0.37) ** 0.5,
+}
 
-    states = pytensor.scan(step, sequences=[X], outputs_info=[pt.zeros(())], return_updates=False)
-    [finding] = lint(states[-1], mode=WRITTEN, gradient=False)
-    assert finding.source.text.strip() == "return s + pt.log(x_t)"
+
+def mapped(step, *sequences, nested=False):
+    """Return the sum of what a loop over elements, or one over their rows, computes."""
+    if nested:
+        return mapped(lambda row: mapped(step, row), *[v[None] for v in sequences])
+    return pytensor.scan(step, sequences=sequences, return_updates=False).sum()
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["loop", "loop in a loop"])
+@pytest.mark.parametrize("step", IN_LOOPS.values(), ids=IN_LOOPS)
+def test_inputs_are_moved_to_where_a_step_fails(step, nested):
+    graph = mapped(step, X, nested=nested)
+    found = lint(graph, mode=WRITTEN, bounds={X: (0, 10)}, seconds=60)
+    assert {finding.source.line for finding in found} == {step.__code__.co_firstlineno}
+    results = [graph, pytensor.grad(graph, X)]
+    function = pytensor.function([X], results, mode=WRITTEN)
+    for finding in found:
+        assert not all(np.isfinite(v).all() for v in function(finding.witness.inputs["x"]))
+
+
+def test_shapes_are_found_inside_of_loops():
+    """Of sequences, states and what does not change."""
+    rng = np.random.default_rng(0)
+    w_x, w_h, w_out = (
+        pytensor.shared(rng.normal(size=shape)) for shape in [(5, 4), (4, 4), (4, 2)]
+    )
+
+    def step(x_t, h, w):
+        return pt.tanh(x_t @ w_x + h @ w)
+
+    h_0 = pt.dvector("h_0")
+    states = pytensor.scan(
+        step, sequences=[M], outputs_info=[h_0], non_sequences=[w_h], return_updates=False
+    )
+    [found] = lint(pt.log(1 - states[-1] @ w_out).sum(), mode=WRITTEN, gradient=False)
+    assert found.witness.inputs["m"].shape[1] == 5
+    assert found.witness.inputs["h_0"].shape == (4,)
+
+
+def test_the_search_gives_no_warnings(recwarn):
+    """NumPy's of a determinant, and of operations without code in C."""
+    q = pt.dmatrix("q")
+    lint(pt.log(pt.linalg.det(q)) + pt.linalg.inv(q).sum(), mode=WRITTEN, seconds=1)
+    assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]
 
 
 def test_a_compiled_function():

@@ -1,6 +1,6 @@
 """What inputs a graph may be given: ranges, shapes and values that there is evidence for."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +11,19 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
-from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+)
 
+from theanoguard._evaluate.replay import ScanReplay
 from theanoguard._graph import constant_number, viewed
 from theanoguard._lint.bounds import Bounds
 from theanoguard._lint.propagate import implied
-from theanoguard._pytensor import is_numeric
+from theanoguard._pytensor import Scan, is_numeric
+from theanoguard._pytensor.inner import thawed_graph
 from theanoguard.ops.asserts import Assert
 
 UNBOUNDED = 1e3
@@ -237,6 +244,8 @@ def _constants(nodes: Sequence[Any]) -> tuple[float, ...]:
     kinds = (*comparing, ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum, ps.Sub, ps.Add)
     found: dict[float, None] = {}
     for node in nodes:
+        if isinstance(node.op, Scan):
+            found |= dict.fromkeys(_constants(node.op.fgraph.toposort()))
         if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, kinds):
             for v in node.inputs:
                 number = constant_number(viewed(v))
@@ -298,10 +307,8 @@ def _shapes(
         for v, value in example.items():
             for axis, n in enumerate(np.shape(value)):
                 lengths.length[(v, axis)] = n
-    for node in nodes:
-        if node.outputs and all(hasattr(v.type, "ndim") for v in (*node.inputs, *node.outputs)):
-            for (a, i), (b, j) in _equal_axes(node):
-                lengths.equal(lengths.of(a, i), lengths.of(b, j))
+    for (a, i), (b, j) in _all_equal_axes(nodes):
+        lengths.equal(lengths.of(a, i), lengths.of(b, j))
     return {
         v: tuple(
             lengths.length.get(lengths.find(lengths.of(v, axis)), LENGTH)
@@ -311,14 +318,33 @@ def _shapes(
     }
 
 
-def _equal_axes(node: Any) -> Iterator[tuple[tuple[Variable, int], tuple[Variable, int]]]:
+Axis = tuple[Variable, int]
+
+
+def _all_equal_axes(nodes: Iterable[Any]) -> Iterator[tuple[Axis, Axis]]:
+    """Yield pairs of axes that have the same length in a graph and in the loops inside."""
+    for node in nodes:
+        if isinstance(node.op, Scan):
+            inside = thawed_graph(node.op)
+            layout = ScanReplay(node, None, inside)
+            own = [layout.outer_input(i) for i in range(len(inside.inputs))]
+            taken = [layout.initial(i) if v is None else v for i, v in enumerate(own)]
+            made = [layout.output_of(i) for i in range(len(inside.outputs))]
+            given = [None if i is None else node.outputs[i] for i in made]
+            for outer, inner in zip(taken + given, inside.inputs + inside.outputs, strict=True):
+                if outer is not None:
+                    yield from _last_axes(inner, outer, getattr(inner.type, "ndim", 0))
+            yield from _all_equal_axes(inside.toposort())
+        elif node.outputs and all(hasattr(v.type, "ndim") for v in (*node.inputs, *node.outputs)):
+            yield from _equal_axes(node)
+
+
+def _equal_axes(node: Any) -> Iterator[tuple[Axis, Axis]]:
     """Yield pairs of axes of a node's operands and results that have the same length."""
     op, out = node.op, node.outputs[0]
     if isinstance(op, Elemwise):
         for v in node.inputs:
-            for axis in range(out.type.ndim):
-                if v.type.shape[axis] != 1:
-                    yield (v, axis), (out, axis)
+            yield from _last_axes(v, out, out.type.ndim)
     elif isinstance(op, DimShuffle):
         for axis, source in enumerate(op.new_order):
             if source != "x":
@@ -335,17 +361,31 @@ def _equal_axes(node: Any) -> Iterator[tuple[tuple[Variable, int], tuple[Variabl
             yield (left, left.type.ndim - 2), (out, max(out.type.ndim - 2, 0))
         if right.type.ndim > 1 and out.type.ndim:
             yield (right, right.type.ndim - 1), (out, out.type.ndim - 1)
+    elif isinstance(op, Subtensor):
+        behind = node.inputs[0].type.ndim - len(op.idx_list)  # (a slice may be shorter)
+        yield from _last_axes(node.inputs[0], out, behind)
+    elif isinstance(op, IncSubtensor):
+        array, new = node.inputs[:2]
+        yield from _last_axes(array, out, array.type.ndim)
+        yield from _last_axes(new, out, min(array.type.ndim - len(op.idx_list), new.type.ndim))
     elif isinstance(op, AdvancedSubtensor):
         rows = [v for v in node.inputs[1:] if getattr(v.type, "ndim", 0) == 1]
         for v in rows:
             yield (v, 0), (rows[0], 0)
-    elif isinstance(op, IncSubtensor) or len(node.inputs) == 1 == len(node.outputs):
+    elif len(node.inputs) == 1 == len(node.outputs):
         v = node.inputs[0]
         if v.type.ndim == out.type.ndim and type(op).__name__ in _SAME_SHAPE:
-            for axis in range(v.type.ndim):
-                yield (v, axis), (out, axis)
+            yield from _last_axes(v, out, v.type.ndim)
         elif type(op).__name__ in _SQUARE:
             yield (v, v.type.ndim - 1), (v, v.type.ndim - 2)
+
+
+def _last_axes(v: Variable, out: Variable, count: int) -> Iterator[tuple[Axis, Axis]]:
+    """Yield the last axes of two variables, but for those that are broadcast."""
+    for back in range(1, count + 1):
+        axis = v.type.ndim - back
+        if v.type.shape[axis] != 1:
+            yield (v, axis), (out, out.type.ndim - back)
 
 
 _SAME_SHAPE = {
@@ -353,7 +393,6 @@ _SAME_SHAPE = {
     "LogSoftmax",
     "CumOp",
     "Sort",
-    "IncSubtensor",
     "Cholesky",
     "MatrixInverse",
 }

@@ -83,11 +83,14 @@ class Static:
     variable : Variable
     is_own : bool
         Whether the user's code has built the operation, or called what has built it.
+    around : tuple of Apply
+        The nodes whose inner graphs the variable lies in, outermost first.
     """
 
     finding: Finding
     variable: Any
     is_own: bool = True
+    around: tuple[Any, ...] = ()
 
 
 _COMMENT = re.compile(r"#\s*theanoguard:\s*ignore(?:\[([^\]]*)\])?")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
@@ -235,7 +235,7 @@ def with_lines(found: list[Static], results: list[Variable]) -> list[Static]:
         if one.finding.source is None and one.variable in graph.variables:
             line = user_line(lookup(graph, one.variable))
             line = None if line is None else replace(line, callers=(), loop=None)
-            one = Static(replace(one.finding, source=line), one.variable, is_own=False)
+            one = replace(one, finding=replace(one.finding, source=line), is_own=False)
         lined.append(one)
     return lined
 
@@ -306,21 +306,23 @@ def _with_invariants(
 
 
 def _findings(
-    view: GraphView, fgraph: FunctionGraph | None = None, around: SourceLine | None = None
+    view: GraphView, around: tuple[Apply, ...] = (), loop: SourceLine | None = None
 ) -> Iterator[Static]:
     """The findings of a graph and of the graphs inside its nodes."""
+    fgraph = around[-1].op.fgraph if around else None
     for rule in RULES.values():
         for found in rule.check(view):
-            line = _line(found.variable, fgraph) or around
+            line = _line(found.variable, fgraph) or loop
             write = with_module(found.write, module_of(found.variable))
             if line is not None:
                 write = in_users_words(write, line.file, line.text)
-            yield Static(Finding(rule.name, line, found.why, write), found.variable)
+            finding = Finding(rule.name, line, found.why, write)
+            yield Static(finding, found.variable, around=around)
     for node in view.nodes:
         if node in view.backward or not _is_users(node.op):
             continue
-        line = _line(node.outputs[0], fgraph) or around
-        yield from _findings(view.inside(node), node.op.fgraph, line)
+        line = _line(node.outputs[0], fgraph) or loop
+        yield from _findings(view.inside(node), (*around, node), line)
 
 
 def _is_users(op: Op) -> bool:

@@ -1,6 +1,6 @@
 """Witnesses for the findings of the rules, and findings for witnesses that no rule foresaw."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from theanoguard._lint.rules import RISKS
 from theanoguard._lint.witness import Fault, Program, Search, Watched, rewrite_behind
 from theanoguard._provenance import SourceLine
 from theanoguard._provenance.designating import made_by_grad
-from theanoguard._pytensor import is_numeric, is_sparse
+from theanoguard._pytensor import Scan, is_numeric, is_sparse
 from theanoguard._pytensor.labelled import unlabelled
 from theanoguard._steps import ForeignError, foreign
 from theanoguard.explain.facts.naming import op_name
@@ -101,8 +101,9 @@ def witnessed(
     search = search_of(outputs, updates, asked)
     if search is None:
         return reported([one.finding for one in static], ignore)
-    known = search.program.written.variables  # (not those inside of a loop)
-    targets = [_target(one.variable) for one in static if one.variable in known]
+    known = search.program.written.variables
+    outside = [one.around[0].outputs[0] if one.around else one.variable for one in static]
+    targets = [_target(one) for one, v in zip(static, outside, strict=True) if v in known]
     search.run([target for target in targets if target is not None])
     if search.error is not None and not search.faults:
         _refuse(search)
@@ -202,23 +203,36 @@ def _gradients(
     return dict(zip(wrt, slopes, strict=True))
 
 
-def _target(variable: Any) -> Callable[[Replay], float] | None:
+def _target(one: Static) -> Callable[[Replay], float] | None:
     """Return what is small where an operand is near to where its operation fails."""
-    node = variable.owner
-    kind = None if node is None else scalar_class(variable)
+    node = one.variable.owner
+    kind = None if node is None else scalar_class(one.variable)
     if kind not in RISKS:
         return None
     risk = RISKS[kind]
     operand = node.inputs[risk.operand]
 
     def distance(replay: Replay) -> float:
-        value = np.asarray(replay.value(operand), float)
+        runs = _executions(replay, one.around)
+        values = [np.ravel(np.asarray(run.value(operand), float)) for run in runs]
+        value = np.concatenate([np.empty(0), *values])
         value = value[np.isfinite(value)]
         if not value.size:
             return np.inf
         return float(_DISTANCES.get(risk.rule, np.min)(value))
 
     return distance
+
+
+def _executions(replay: Replay, around: Sequence[Any]) -> Iterator[Replay]:
+    """Yield each execution of a graph inside of nodes: of a loop, each step."""
+    if not around:
+        yield replay
+        return
+    node, *within = around
+    inside = replay.inner(node, node.op.fgraph)
+    for step in range(inside.steps_done()) if isinstance(node.op, Scan) else (None,):
+        yield from _executions(inside.at(step), within)
 
 
 _DISTANCES: dict[str, Callable[[np.ndarray], float]] = {

@@ -253,8 +253,7 @@ class Program:
         if kernels is _KERNELS and not self._is_too_wide:
             return self.call(self.rewritten, values)
         replay = self.replay_rewritten(values, kernels)
-        with np.errstate(all="ignore"):
-            return [replay.value(v) for v in self.rewritten.maker.fgraph.outputs]
+        return [replay.value(v) for v in self.rewritten.maker.fgraph.outputs]
 
     def arguments(self, values: Mapping[Variable, Any]) -> list[Any]:
         """Return the values of the inputs, in order."""
@@ -349,13 +348,15 @@ class Search:
             self.error = error.__cause__
             return
         self.deadline = _now() + self.seconds
-        for values in self.evidence.candidates(self.seed, CANDIDATES):
-            if self.is_over:
-                return
-            self.look_at(values)
-        for target in targets:
-            for values in self._climb(target):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for values in self.evidence.candidates(self.seed, CANDIDATES):
+                if self.is_over:
+                    return
                 self.look_at(values)
+            for target in targets:
+                for values in self._climb(target):
+                    self.look_at(values)
 
     @property
     def is_over(self) -> bool:
@@ -401,11 +402,9 @@ class Search:
     ) -> None:
         program = self.program
         variable = program.written.outputs[output]
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            own = np.asarray(replay.value(variable))
-            is_bad = own.shape == np.shape(results[output]) and bool(not_finite(own[index]))
-            place = self._origin(replay, variable, index) if is_bad else None
+        own = np.asarray(replay.value(variable))
+        is_bad = own.shape == np.shape(results[output]) and bool(not_finite(own[index]))
+        place = self._origin(replay, variable, index) if is_bad else None
         by_rewriting = place is None
         if place is None:
             place = self._origin_of_rewritten(values, output, index, replay.kernels)
@@ -448,11 +447,9 @@ class Search:
         """Where the rewritten graph makes the bad value, which the graph as written does not."""
         variable = self.program.rewritten.maker.fgraph.outputs[output]
         replay = self.program.replay_rewritten(values, kernels)
-        with np.errstate(all="ignore"):
-            value = np.asarray(replay.value(variable))
-            if not not_finite(value[index]):
-                return None
-            return self._origin(replay, variable, index)
+        if not not_finite(np.asarray(replay.value(variable))[index]):
+            return None
+        return self._origin(replay, variable, index)
 
     def _kind(
         self,
@@ -486,15 +483,10 @@ class Search:
     ) -> Exact:
         """Return the exact value of an element."""
         given = {v: values[v] for v in self.program.inputs}
-
-        def live(v: Variable) -> Any:
-            with np.errstate(all="ignore"):
-                return replay.value(v)
-
         [found] = evaluate(
             [variable],
             given,
-            live=live,
+            live=replay.value,
             elements=[index],
             masked_gradients=True,
             decides=decides,
@@ -536,23 +528,21 @@ class Search:
     def _note_repaired(self, values: Mapping) -> None:
         """Remember the operations that fail as written, where the rewritten graph does not."""
         program = self.program
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            replay = program.replay(values)
-            for output in program.written.outputs:
-                if self.is_over:
-                    return
-                try:
-                    value = replay.value(output)
-                except ForeignError:  # a check of the user's that rewriting has removed
-                    return
-                mask = not_finite(np.asarray(value)) if is_numeric(output.type) else np.False_
-                for index in map(tuple, np.argwhere(mask)[:1]):
-                    place = self._origin(replay, output, index)
-                    if place is not None and not place.is_leaf:
-                        found = lookup(place.scope.fgraph, place.variable)
-                        key = (_line_of(found), op_name(place.variable.owner.op))
-                        self.repaired.setdefault(key, found.source)
+        replay = program.replay(values)
+        for output in program.written.outputs:
+            if self.is_over:
+                return
+            try:
+                value = replay.value(output)
+            except ForeignError:  # a check of the user's that rewriting has removed
+                return
+            mask = not_finite(np.asarray(value)) if is_numeric(output.type) else np.False_
+            for index in map(tuple, np.argwhere(mask)[:1]):
+                place = self._origin(replay, output, index)
+                if place is not None and not place.is_leaf:
+                    found = lookup(place.scope.fgraph, place.variable)
+                    key = (_line_of(found), op_name(place.variable.owner.op))
+                    self.repaired.setdefault(key, found.source)
 
     # -- climbing
 
@@ -586,9 +576,7 @@ class Search:
 
     def _score(self, target: Any, values: Mapping) -> float | None:
         try:
-            with np.errstate(all="ignore"), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return target(self.program.replay(values))
+            return target(self.program.replay(values))
         except ForeignError:  # shapes that do not fit, checks of the user's
             return None
 

@@ -11,6 +11,7 @@ def beta_binomial(repaired=False):
     a, b = pt.dscalars("a", "b")
     if repaired:
         logp = pt.gammaln(k + a) + pt.gammaln(n - k + b) - pt.gammaln(n + a + b)
+        logp = pt.switch(k <= n, logp, -np.inf)
     else:
         ratio = pt.gamma(k + a) * pt.gamma(n - k + b) / pt.gamma(n + a + b)  # culprit
         logp = pt.log(ratio)
@@ -99,6 +100,7 @@ def weibull_survival(repaired=False):
     h0, h1 = (start / scale) ** shape, (end / scale) ** shape
     if repaired:
         ll = pt.log1p(-cured) - h0 + pt.log1mexp(h0 - h1)
+        ll = pt.switch(start < end, ll, -np.inf)
     else:
         p = (1 - cured) * (pt.exp(-h0) - pt.exp(-h1))
         ll = pt.log(p)  # culprit

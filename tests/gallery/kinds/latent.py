@@ -62,8 +62,9 @@ def responsibilities(repaired=False):
 def collapsed_component(repaired=False):
     """A component of a mixture sits on one point: its variance is 0."""
     x, r = pt.dvectors("x", "r")
-    mu = (r * x).sum() / r.sum()
-    var = (r * (x - mu) ** 2).sum() / r.sum()
+    size = r.sum() + (1e-8 if repaired else 0)
+    mu = (r * x).sum() / size
+    var = (r * (x - mu) ** 2).sum() / size
     if repaired:
         var = var + 1e-3
     ll = -0.5 * (x - mu) ** 2 / var  # culprit

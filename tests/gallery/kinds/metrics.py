@@ -24,9 +24,10 @@ def triplet_distances(repaired=False):
     anchor, positive, negative = e[0], e[1], e[2]
     if repaired:
         near = ((anchor - positive) ** 2).sum()
+        far = ((anchor - negative) ** 2).sum()
     else:
         near = pt.sqrt(((anchor - positive) ** 2).sum())  # culprit
-    far = pt.sqrt(((anchor - negative) ** 2).sum())
+        far = pt.sqrt(((anchor - negative) ** 2).sum())
     loss = pt.maximum(near - far + 5.0, 0.0)
     return [x], [loss, pytensor.grad(loss, w)], []
 

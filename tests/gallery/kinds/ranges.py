@@ -39,9 +39,13 @@ def cox_likelihood(repaired=False):
     x = pt.dmatrix("x")
     beta = pytensor.shared(np.array([0.5, 0.1]), name="beta")
     eta = x @ beta
-    top = eta.max() if repaired else 0.0
-    hazard = pt.exp(eta - top)  # culprit
-    loss = -(eta - pt.log(pt.cumsum(hazard)) - top).sum()
+    if repaired:
+        at_risk = pt.tri(eta.shape[0], dtype="bool")
+        log_hazard = pt.logsumexp(pt.switch(at_risk, eta, -np.inf), axis=1)
+    else:
+        hazard = pt.exp(eta)  # culprit
+        log_hazard = pt.log(pt.cumsum(hazard))
+    loss = -(eta - log_hazard).sum()
     return [x], [loss, pytensor.grad(loss, beta)], []
 
 

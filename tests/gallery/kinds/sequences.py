@@ -130,9 +130,13 @@ def discounted_returns(repaired=False):
 def policy_entropy(repaired=False):
     """The entropy of a policy over the allowed actions: 0 * log(0) for the others."""
     logits, allowed = pt.dmatrices("logits", "allowed")
-    p = pt.special.softmax(logits, axis=1) * allowed
-    p = p / p.sum(axis=1, keepdims=True)
-    terms = pt.special.xlogy(p, p) if repaired else p * pt.log(p)  # culprit
+    if repaired:
+        p = pt.special.softmax(pt.switch(allowed > 0, logits, -1e9), axis=1)
+        terms = pt.special.xlogy(p, p)
+    else:
+        p = pt.special.softmax(logits, axis=1) * allowed
+        p = p / p.sum(axis=1, keepdims=True)
+        terms = p * pt.log(p)  # culprit
     return [logits, allowed], [-terms.sum(axis=1).mean()], []
 
 

@@ -1142,7 +1142,8 @@ def _names_for(edit: Edit) -> dict[str, Any]:
         node = variable.owner
         if name and node is not None and isinstance(node.op, DimShuffle):
             (inner,) = node.inputs
-            if name == spot.name_in(inner, edit.variable):  # (a view has the name of its base)
+            is_named = name == spot.name_in(inner, edit.variable)  # (a view, as its base)
+            if is_named and source_place(inner) != source_place(variable):  # (not of one call)
                 names[operand] = name + axes_text(node.op.new_order, inner.type.ndim)
     return names
 
