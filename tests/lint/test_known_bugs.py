@@ -56,7 +56,7 @@ def test_fault_of_the_gallery_has_a_witness_on_its_line(name):
 @pytest.mark.parametrize("name", ["probability_of_label", "label_part_of_softmax"])
 def test_a_busy_machine_finds_the_same(name, monkeypatch):
     """Each look at the clock finds that other programs have had the processor."""
-    clock = itertools.count(step=0.1)
+    clock = itertools.count(step=0.02)
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     bug = next(bug for bug in BUGS if bug.name == name)
     found = lint(bug.faulty()[1], mode=AS_WRITTEN, seconds=1.5)

@@ -9,6 +9,8 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
+from theanoguard import GuardError, GuardMode, MeasuredCalls, guarding
+
 FAST = "FAST_COMPILE"
 
 
@@ -850,3 +852,22 @@ def test_the_garbage_collector_is_as_before_a_compilation(shim, gof, v, fails, t
     assert [(young, old > 1_000_000) for young, _, old in seen] == [(10_000, True)]
     assert gc.get_threshold() == thresholds
     assert gc.get_freeze_count() <= frozen  # (what was frozen before may have been freed)
+
+
+@pytest.mark.parametrize("way", ["mode", "guarding"])
+def test_digits_are_measured(shim, T, x, way):
+    """With defaults, outputs in a dict, and some of them."""
+    y = T.dscalar("y")
+    y_in = shim.In(y, value=1.0)
+    settings = {"precision": MeasuredCalls(every=2), "big_threshold": 1e15}
+    mode = GuardMode(**settings) if way == "mode" else FAST
+    outputs = {"root": T.sqrt(x), "difference": T.sqrt(x + y) - T.sqrt(x)}
+    with nullcontext() if way == "mode" else guarding(**settings):
+        f = shim.function([x, y_in], outputs, mode=mode)
+    assert isinstance(f, shim.compile.function_module.Function)
+    with pytest.raises(GuardError) as caught:
+        f(1e14)
+    assert (caught.value.event.kind, caught.value.event.op) == ("digits", "sub")
+    assert f(1e14)["root"] == 1e7  # the second call is not measured
+    assert f(4.0, 5.0) == {"root": 2.0, "difference": 1.0}
+    assert f(1e14, output_subset=["root"]) == {"root": 1e7}

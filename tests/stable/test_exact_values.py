@@ -229,6 +229,12 @@ def test_quotient_of_exponentials_has_the_error_of_the_docs(name, dtype):
     assert 4 / 8 < largest <= 4
 
 
+def _totals(x):
+    """The sum of the exponentials of four rows each."""
+    groups = pt.arange(x.shape[0]) // 4
+    return pt.inc_subtensor(pt.zeros_like(x)[groups], pt.exp(x))[groups]
+
+
 STABILIZED = {
     "logsumexp": (lambda x: pt.log(pt.exp(x).sum(axis=1)), _at_least_1),
     "log of a softmax": (lambda x: pt.log(pt.special.softmax(x, axis=1)), _at_least_1),
@@ -253,6 +259,7 @@ STABILIZED = {
         _at_least_1,
     ),
     "log of a multiple of exp": (lambda x: pt.log(3 * pt.exp(x)), _at_least_1),
+    "log of totals by groups": (lambda x: pt.log(_totals(x)), _at_least_1),
     "log cosh": (lambda x: pt.log((pt.exp(x) + pt.exp(-x)) / 2), _at_least_1),
     "root of exp that may be flushed": (
         lambda x: pt.sqrt(pt.exp(pt.clip(x, np.float32(-740), np.float32(80)))),

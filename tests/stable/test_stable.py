@@ -427,6 +427,7 @@ def test_backends_agree(everything, linker, request):
 H = pt.dmatrix("h")
 Y = pt.dmatrix("y")
 E = pt.exp(H)
+TOTALS = pt.inc_subtensor(pt.zeros((2, H.shape[1]))[np.array([1, 1])], E)
 PATTERNS = {
     "log of softmax": (pt.log(pt.special.softmax(H, axis=1)), ["log_softmax"]),
     "entries of it": (pt.log(pt.special.softmax(H, axis=1)[:, 1]), ["log_softmax"]),
@@ -462,6 +463,8 @@ PATTERNS = {
     "log of a product": (pt.log(pt.exp(-H).prod(axis=1)), ["sum of logs"]),
     "log of a signed product": (pt.log(H.prod(axis=1)), ["log"]),
     "root of exp": (pt.sqrt(E), ["exp of a half"]),
+    "share of a group": (E / TOTALS[np.array([1, 1])], ["exp of a difference"]),
+    "log of a group": (pt.log(TOTALS[np.array([1, 1])]), ["log of a sum of exps"]),
     "integers": (pt.lvector() // 2, []),
 }
 
@@ -486,6 +489,25 @@ def test_patterns(name):
         assert {finding.rule for finding in theanoguard.lint(new)} == expected
     else:
         assert new is old
+
+
+@pytest.mark.parametrize("mode", ["CVM", pytest.param("NUMBA", marks=pytest.mark.on_33)])
+def test_softmax_over_groups(mode):
+    """Negative numbers of groups count from the end, and columns are sorted by themselves."""
+    groups = pt.lvector("groups")
+    shares = E / pt.inc_subtensor(pt.zeros((4, H.shape[1]))[groups], E)[groups]
+    (new,) = stable.stabilize(shares).apply()
+    f = pytensor.function([H, groups], [new, pytensor.grad(new[0, 0], H)], mode=mode)
+    h = np.array([[1000.0, -1000.0], [3.0, 4.0], [1001.0, -1003.0], [5.0, -2000.0]])
+    value, slope = f(h, [2, -1, 2, 3])
+    p, q = 1 / (1 + np.exp([1.0, -3.0])), 1 / (1 + np.exp([2.0, -2004.0]))
+    np.testing.assert_allclose(value, [p, q, 1 - p, 1 - q], rtol=1e-11, atol=1e-300)
+    np.testing.assert_allclose(
+        slope[[0, 2], 0], [p[0] * (1 - p[0]), -p[0] * (1 - p[0])], rtol=1e-11
+    )
+    assert not slope[:, 1].any() and not slope[[1, 3], 0].any()
+    (other,) = stable.stabilize(E / TOTALS[np.array([1, 0])]).replacements
+    assert other.form == "divide"
 
 
 def test_replacements_are_listed_and_chosen():

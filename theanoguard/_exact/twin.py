@@ -82,7 +82,7 @@ class OutOfLimits(Exception):
 
 @dataclass
 class Budget:
-    """The work and the seconds of processor time that are left, so that a busy machine counts alike."""
+    """The work that is left, and the seconds of processor time: a busy machine counts alike."""
 
     work: float
     seconds: float

@@ -653,14 +653,16 @@ def implied(condition: Variable, truth: bool, variable: Variable, bounds: Bounds
     found = Bounds()
     for one, other, compare in ((left, right, kind), (right, left, _MIRRORED[kind])):
         told = _COMPARISONS[compare][0 if truth else 1](bounds[other])
-        if _same(one, variable):
+        if same_elements(one, variable):
             found = found.intersect(told)
-        elif scalar_class(viewed(one)) is ps.Abs and _same(viewed(one).owner.inputs[0], variable):
+        elif scalar_class(viewed(one)) is ps.Abs and same_elements(
+            viewed(one).owner.inputs[0], variable
+        ):
             found = found.intersect(Bounds(-told.hi, told.hi, not (told.lo > 0 or not told.zero)))
     return found
 
 
-def _same(one: Variable, other: Variable, depth: int = 4) -> bool:
+def same_elements(one: Variable, other: Variable, depth: int = 4) -> bool:
     """Whether two variables show the same elements; equal operations on equal operands count."""
     one, other = viewed(one), viewed(other)
     if one is other:
@@ -675,7 +677,7 @@ def _same(one: Variable, other: Variable, depth: int = 4) -> bool:
         and one.index == other.index
         and len(a.inputs) == len(b.inputs)
         and depth > 0
-        and all(_same(v, w, depth - 1) for v, w in zip(a.inputs, b.inputs, strict=True))
+        and all(same_elements(v, w, depth - 1) for v, w in zip(a.inputs, b.inputs, strict=True))
     )
 
 

@@ -5,7 +5,8 @@ import logging
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -150,8 +151,15 @@ class MeasuredCalls:
     work: float = WORK
     seconds: float = SECONDS
 
-    function_class: ClassVar[type[Function]] = MeasuredFunction
-
     def __post_init__(self) -> None:
         if not isinstance(self.every, int) or self.every < 1:
             raise ValueError(f"every must be a positive number of calls, not {self.every!r}")
+
+    @staticmethod
+    @cache
+    def function_class(base: type[Function]) -> type[Function]:
+        """Return the subclass of a class of functions that measures its calls."""
+        if base is Function:
+            return MeasuredFunction
+        is_one = issubclass(base, MeasuredFunction)
+        return base if is_one else type(base.__name__, (base, MeasuredFunction), {})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from theanoguard._backends import backend_of
 from theanoguard._event import GuardEvent
 from theanoguard._patching import Patch, apply
-from theanoguard._pytensor import FunctionMaker, get_mode
+from theanoguard._pytensor import Function, FunctionMaker, get_mode
 from theanoguard._values import KINDS
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.mode import GuardMode, is_guarded
@@ -192,14 +192,16 @@ class guarding:
                     inputs: Any,
                     outputs: Any,
                     mode: Any = None,
+                    accept_inplace: bool = False,
+                    function_class: type[Function] = Function,
                     *args: Any,
                     **kwargs: Any,
                 ) -> None:
                     mode = self._mode(mode)
-                    # (a maker of ``import theano`` hands the class on by its position)
-                    if isinstance(mode, GuardMode) and len(args) < 2:
-                        kwargs.setdefault("function_class", mode.function_class)
-                    make(maker, inputs, outputs, mode, *args, **kwargs)
+                    if isinstance(mode, GuardMode):
+                        function_class = mode.function_class(function_class)
+                    own = mode, accept_inplace, function_class
+                    make(maker, inputs, outputs, *own, *args, **kwargs)
 
                 return __init__
 

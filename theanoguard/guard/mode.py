@@ -281,15 +281,20 @@ class GuardMode(WatchedMode):
         if recorder.log is not None:
             recorder.log = recorder.log.describing(self._settings())
 
-    @property
-    def function_class(self) -> type[Function]:
-        """The class of a function that is compiled with this mode."""
+    def function_class(self, base: type[Function] = Function) -> type[Function]:
+        """Return the class of a function that is compiled with this mode.
+
+        Parameters
+        ----------
+        base : type
+            The class that it would have with another mode.
+        """
         measures = self.policy.precision
-        return Function if measures is None else measures.function_class
+        return base if measures is None else measures.function_class(base)
 
     @property
     def function_maker(self) -> Callable[..., FunctionMaker]:
-        return partial(FunctionMaker, function_class=self.function_class)
+        return partial(FunctionMaker, function_class=self.function_class())
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings as plain data, for the header of a log."""

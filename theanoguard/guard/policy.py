@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 from pytensor.compile.ops import TypeCastingOp
@@ -39,7 +39,9 @@ class Measures(Protocol):
     """The settings of measured calls, and the class of a function that has them."""
 
     every: int
-    function_class: ClassVar[type[Function]]
+
+    @staticmethod
+    def function_class(base: type[Function]) -> type[Function]: ...
 
 
 @dataclass(frozen=True)

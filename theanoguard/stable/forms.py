@@ -421,14 +421,31 @@ def _without(x: Variable, axis: Axis) -> Variable:
     return pt.squeeze(x, axis=tuple(range(x.type.ndim)) if axis is None else axis)
 
 
+def largest_of_groups(x: Variable, groups: Variable) -> Variable:
+    """Return for each row the largest row of its group, element by element.
+
+    It sorts, since no backend promises which of several rows is written to one place.
+    """
+    columns = pt.prod(x.shape[1:])
+    keys = (groups[:, None] * columns + pt.arange(columns)[None, :]).ravel()
+    flat = disconnected_grad(x).ravel()
+    rank = pt.argsort(pt.argsort(flat))
+    order = pt.argsort(keys * flat.shape[0] + rank)
+    last = pt.extra_ops.searchsorted(keys[order], keys, side="right") - 1
+    return _finite(flat[order][last]).reshape(x.shape, ndim=x.type.ndim)
+
+
+def _finite(x: Variable) -> Variable:
+    limit = np.finfo(x.type.dtype).max
+    return pt.clip(x, *_constants(x, -limit, limit))
+
+
 def _shifted(x: Variable, axis: Axis) -> tuple[Variable, Variable, Variable]:
     """The maximum, ``exp(x - maximum)``, and the sum of that: 0 where all is -inf, else 1 or more.
 
     The results do not depend on what is subtracted, so that no gradient is taken through it.
     """
-    limit = np.finfo(x.type.dtype).max
-    top = pt.max(x, axis=axis, keepdims=True)
-    top = disconnected_grad(pt.clip(top, *_constants(x, -limit, limit)))
+    top = _finite(disconnected_grad(pt.max(x, axis=axis, keepdims=True)))
     terms = pt.exp(x - top)
     return top, terms, pt.sum(terms, axis=axis, keepdims=True)
 

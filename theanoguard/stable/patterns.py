@@ -20,6 +20,8 @@ from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.special import Softmax
 
 from theanoguard._graph import VIEWS, applied_to, constant_number, scalar_class, viewed
+from theanoguard._lint.propagate import same_elements
+from theanoguard._pytensor import increment_ops
 from theanoguard._steps import foreign
 from theanoguard.explain.facts.naming import INDEXING
 from theanoguard.stable import forms
@@ -98,9 +100,8 @@ def _logarithm(variable: Variable, bounds: Any) -> Match | None:
                 return _softplus(other.owner.inputs[0], kind, chain)
     if scalar_class(core) is ps.TrueDiv and (difference := _log_of_quotient(core, bounds)):
         return "difference of logs", lambda new: through_views(chain, difference(new), new)
-    if log := _log_of(core, bounds):
-        form = "sum of logs" if scalar_class(core) is ps.Mul else "log of a sum of exps"
-        return form, lambda new: through_views(chain, log(new), new)
+    if log := _log_of(operand, bounds):
+        return "sum of logs" if scalar_class(core) is ps.Mul else "log of a sum of exps", log
     if _is_reduction(core, ps.Mul) and bounds[node.inputs[0]].lo >= 0:
         (factors,), axes = node.inputs, node.op.axis
         log = pt.log if bounds[factors].positive else forms.log
@@ -206,6 +207,8 @@ def _log_of(variable: Variable, bounds: Any) -> Build | None:
     if kind is ps.Exp:
         (x,) = core.owner.inputs
         return lambda new: through_views(chain, new(x), new)
+    if core.owner is not None and isinstance(core.owner.op, increment_ops):
+        return _log_of_totals(core.owner, chain, bounds)
     if _is_reduction(core, ps.Add):
         term, axes = _log_of(core.owner.inputs[0], bounds), core.owner.op.axis
         if term is None:
@@ -221,6 +224,32 @@ def _log_of(variable: Variable, bounds: Any) -> Build | None:
         return None
     joined = _logaddexp if kind is ps.Add else operator.add
     return lambda new: through_views(chain, reduce(joined, [part(new) for part in parts]), new)
+
+
+def _log_of_totals(node: Apply, chain: list[Apply], bounds: Any) -> Build | None:
+    """Return what builds the logarithm of ``total[g]``, for totals of exponentials by groups g.
+
+    ``node`` adds the exponentials to zeros at g.
+    """
+    if node.op.set_instead_of_inc or len(node.inputs) != 3 or not chain:
+        return None
+    zeros, terms, groups = node.inputs
+    kind, term = groups.type, _log_of(terms, bounds)
+    is_by_rows = kind.ndim == 1 and kind.dtype != "bool" and terms.type.ndim == zeros.type.ndim
+    if term is None or not is_by_rows or bounds[zeros].ends != (0, 0):
+        return None
+    taken = chain[0].inputs[1:]
+    is_taken = len(taken) == 1 and same_elements(taken[0], groups)
+    if not is_taken or any(len(getattr(n.op, "idx_list", "1")) > 1 for n in (node, chain[0])):
+        return None
+
+    def build(new: New) -> Variable:
+        x, which = term(new), new(groups)
+        top = forms.largest_of_groups(x, which % zeros.shape[0])
+        totals = applied_to(node, [new(zeros), pt.exp(x - top), which])[0]
+        return through_views(chain[1:], top + pt.log(through_views(chain[:1], totals, new)), new)
+
+    return build
 
 
 def _log_of_positive(variable: Variable, bounds: Any, dtype: str) -> Build | None:

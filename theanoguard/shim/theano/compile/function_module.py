@@ -413,6 +413,10 @@ def convert_function_input(input):
     return In(variable, name=name, value=value, update=update)
 
 
+def _unchanged(function_class):
+    return function_class
+
+
 @seldom_collecting()
 def orig_function(
     inputs,
@@ -442,7 +446,7 @@ def orig_function(
         profile=profile,
         on_unused_input=on_unused_input,
         name=name,
-        function_class=Function,
+        function_class=getattr(mode, "function_class", _unchanged)(Function),  # of a GuardMode
     )
     maker.output_keys = output_keys
     return maker.create()
