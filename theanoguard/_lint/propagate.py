@@ -35,7 +35,7 @@ from pytensor.tensor.special import LogSoftmax
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from scipy import special
 
-from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
+from theanoguard._graph import VIEWS, constant_number, same_elements, scalar_class, viewed
 from theanoguard._lint.bounds import INF, NOTHING, Bounds, of_array, unite
 from theanoguard._pytensor import (
     IfElse,
@@ -660,25 +660,6 @@ def implied(condition: Variable, truth: bool, variable: Variable, bounds: Bounds
         ):
             found = found.intersect(Bounds(-told.hi, told.hi, not (told.lo > 0 or not told.zero)))
     return found
-
-
-def same_elements(one: Variable, other: Variable, depth: int = 4) -> bool:
-    """Whether two variables show the same elements; equal operations on equal operands count."""
-    one, other = viewed(one), viewed(other)
-    if one is other:
-        return True
-    if isinstance(one, Constant) and isinstance(other, Constant):
-        return one.equals(other)
-    a, b = one.owner, other.owner
-    return (
-        a is not None
-        and b is not None
-        and a.op == b.op
-        and one.index == other.index
-        and len(a.inputs) == len(b.inputs)
-        and depth > 0
-        and all(same_elements(v, w, depth - 1) for v, w in zip(a.inputs, b.inputs, strict=True))
-    )
 
 
 # ---------------------------------------------------------------- inner graphs

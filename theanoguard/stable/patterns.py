@@ -19,8 +19,14 @@ from pytensor.scalar import math as psm
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.special import Softmax
 
-from theanoguard._graph import VIEWS, applied_to, constant_number, scalar_class, viewed
-from theanoguard._lint.propagate import same_elements
+from theanoguard._graph import (
+    VIEWS,
+    applied_to,
+    constant_number,
+    same_elements,
+    scalar_class,
+    viewed,
+)
 from theanoguard._pytensor import increment_ops
 from theanoguard._steps import foreign
 from theanoguard.explain.facts.naming import INDEXING
@@ -239,7 +245,7 @@ def _log_of_totals(node: Apply, chain: list[Apply], bounds: Any) -> Build | None
     if term is None or not is_by_rows or bounds[zeros].ends != (0, 0):
         return None
     taken = chain[0].inputs[1:]
-    is_taken = len(taken) == 1 and same_elements(taken[0], groups)
+    is_taken = len(taken) == 1 == taken[0].type.ndim and same_elements(taken[0], groups)
     if not is_taken or any(len(getattr(n.op, "idx_list", "1")) > 1 for n in (node, chain[0])):
         return None
 
