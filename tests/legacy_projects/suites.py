@@ -199,7 +199,7 @@ def run_file(name, file, side, work, arguments):
         )
     except subprocess.TimeoutExpired:
         return f"{file} took longer than {arguments.seconds} s"
-    if done.returncode in RAN:
+    if done.returncode in RAN and done.stdout:
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(done.stdout, "utf-8")
     return done.stdout

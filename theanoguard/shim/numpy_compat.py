@@ -79,9 +79,7 @@ def take_along_axis(arr, indices, axis=-1):
     return _take_along_axis(np.asarray(arr), np.asarray(indices), axis)
 
 
-def unique(
-    ar, return_index=False, return_inverse=False, return_counts=False, axis=None, **kwargs
-):
+def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, **kwargs):
     """Return `numpy.unique`; the places of the elements of the whole array are flat."""
     found = _unique(ar, return_index, return_inverse, return_counts, axis, **kwargs)
     if not return_inverse:
