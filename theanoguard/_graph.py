@@ -32,33 +32,6 @@ def viewed(variable: Variable) -> Variable:
     return variable
 
 
-def same_elements(one: Variable, other: Variable, depth: int = 4) -> bool:
-    """Whether two variables show the same elements; equal operations on equal operands count.
-
-    Examples
-    --------
-    >>> import pytensor.tensor as pt
-    >>> x = pt.dvector("x")
-    >>> same_elements(pt.exp(x), pt.exp(x)[None]), same_elements(pt.exp(x), x)
-    (True, False)
-    """
-    one, other = viewed(one), viewed(other)
-    if one is other:
-        return True
-    if isinstance(one, Constant) and isinstance(other, Constant):
-        return one.equals(other)
-    a, b = one.owner, other.owner
-    return (
-        a is not None
-        and b is not None
-        and a.op == b.op
-        and one.index == other.index
-        and len(a.inputs) == len(b.inputs)
-        and depth > 0
-        and all(same_elements(v, w, depth - 1) for v, w in zip(a.inputs, b.inputs, strict=True))
-    )
-
-
 def constant_number(variable: Variable) -> float | int | bool | None:
     """The number that a constant holds throughout, None for anything else."""
     variable = viewed(variable)

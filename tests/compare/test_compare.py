@@ -376,6 +376,8 @@ def test_a_tracked_function_is_compared_as_it_was_written(counter):
     assert not found.notes
     found = compare(untracked, {"x": x}, [VM])
     assert str(found).startswith("The graph as it was written is gone: only the compiled graph")
+    with pytest.raises(ValueError, match="needs the graph as it was written, which is gone.\nComp"):
+        compare(untracked, {"x": x}, [VM], reference="as written")
 
 
 def test_inputs_that_are_an_array():

@@ -152,3 +152,16 @@ def test_float64_in_float32s_place_takes_the_same_branches():
 def test_limits_are_said():
     found = precision((pt.exp(x) - 1).sum(), {x: np.full(1000, 1e-9)}, work=100.0)
     assert not found.outputs and "limit of work or time" in str(found)
+
+
+def test_a_fused_operation_is_not_placed_at_the_call_of_precision():
+    """Of a function whose graph as it was written is gone."""
+    s = pt.dscalar("s")
+    line = inspect.currentframe().f_lineno + 1
+    cube = s**3 - 3 * s**2 + 3 * s - 1
+    function = pytensor.function([s], cube, mode="FAST_RUN")
+    found = precision(function, 1.00001)
+    [output] = found.outputs.values()
+    assert output.is_fault
+    # (or where the rewrites of ``function`` have made it)
+    assert {loss.source.line for loss in output.losses} <= {line, line + 1}

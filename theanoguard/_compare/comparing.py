@@ -16,6 +16,7 @@ from theanoguard._backends import backends
 from theanoguard._compare.devices import default_device, has_devices, on_device, split
 from theanoguard._compare.difference import Difference, Tolerance, difference, is_comparable
 from theanoguard._compare.problem import (
+    GONE,
     PAIR,
     Compiled,
     Problem,
@@ -133,8 +134,9 @@ def compare(
     Raises
     ------
     TypeError, ValueError
-        For arguments that do not fit.  An error of the reference is raised, unless it is "as
-        written".  An error of another mode is shown in the table.
+        For arguments that do not fit, and for ``reference="as written"`` if the graph as it was
+        written is gone.  An error of the reference is raised, unless it is "as written".  An error
+        of another mode is shown in the table.
 
     Examples
     --------
@@ -158,6 +160,11 @@ def compare(
     """
     chosen = _chosen(modes, graph_or_function, reference)
     problem = make_problem(graph_or_function, inputs)
+    if reference == "as written" and GONE in problem.notes:
+        raise ValueError(
+            'compare(): reference="as written" needs the graph as it was written, which is gone.\n'
+            "Compile the function inside theanoguard.track_provenance(), or give the variables."
+        )
     evaluated = problem.reference()
     if reference == "as written":
         judge = Judge(problem, evaluated)

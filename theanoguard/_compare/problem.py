@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +15,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable, clone_get_equiv
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.basic import copy_stack_trace
 from pytensor.graph.traversal import graph_inputs
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.basic import AllocEmpty
@@ -25,9 +27,14 @@ from theanoguard._compare.precision import other_value, recast, unfused
 from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._provenance import attach, tracker_of
 from theanoguard._provenance.tracker import ProvenanceTracker
-from theanoguard._pytensor import Function, captured_inputs, on_copies
+from theanoguard._pytensor import Function, captured_inputs, on_copies, without_traces
 from theanoguard._values import is_sparse
 from theanoguard.testvalue import arguments_of
+
+GONE = (
+    "The graph as it was written is gone: only the compiled graph of this function was compared, "
+    "without fusion. Compile inside theanoguard.track_provenance(), or give the variables."
+)
 
 PAIR = "theanoguard_compared"
 """The tag under which a variable carries its number in the graph that is compared."""
@@ -313,11 +320,7 @@ def _of_function(
     else:
         new = without_damage(fgraph, fused=False)
         outputs = [new.get(v, v) for v in fgraph.outputs]
-        notes.append(
-            "The graph as it was written is gone: only the compiled graph of this function was "
-            "compared, without fusion. Compile inside theanoguard.track_provenance(), or give the "
-            "variables."
-        )
+        notes.append(GONE)
     roots += [v for v in _leaves(outputs) if v not in set(roots)]
     if len(roots) > len(values):
         raise ValueError("the graph has been changed since the function was compiled")
@@ -357,6 +360,14 @@ def _as_written(tracker: ProvenanceTracker) -> list[Variable]:
     ]
 
 
+def _at_the_line_of(node: Apply, scalar: Apply, inputs: Sequence[Variable]) -> list[Variable]:
+    """Return the outputs of a scalar node of a fused one, with the stack traces of that one."""
+    with without_traces():
+        made: list[Variable] = Elemwise(scalar.op).make_node(*inputs).outputs
+    copy_stack_trace(node.outputs, made)
+    return made
+
+
 def without_damage(fgraph: FunctionGraph, fused: bool = True) -> dict[Variable, Variable]:
     """Copy a graph so that nothing in it is overwritten which is still needed.
 
@@ -376,7 +387,7 @@ def without_damage(fgraph: FunctionGraph, fused: bool = True) -> dict[Variable, 
         ins = [new.get(v, v) for v in node.inputs]
         scalar_op = getattr(node.op, "scalar_op", None)
         if isinstance(node.op, Elemwise) and isinstance(scalar_op, Composite) and not fused:
-            outs = unfused(scalar_op, ins)
+            outs = unfused(scalar_op, ins, apply=partial(_at_the_line_of, node))
         else:
             outs = on_copies(node, ins)
         new.update(zip(node.outputs, outs, strict=True))

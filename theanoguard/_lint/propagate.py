@@ -35,7 +35,7 @@ from pytensor.tensor.special import LogSoftmax
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from scipy import special
 
-from theanoguard._graph import VIEWS, constant_number, same_elements, scalar_class, viewed
+from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
 from theanoguard._lint.bounds import INF, NOTHING, Bounds, of_array, unite
 from theanoguard._pytensor import (
     IfElse,
@@ -653,13 +653,30 @@ def implied(condition: Variable, truth: bool, variable: Variable, bounds: Bounds
     found = Bounds()
     for one, other, compare in ((left, right, kind), (right, left, _MIRRORED[kind])):
         told = _COMPARISONS[compare][0 if truth else 1](bounds[other])
-        if same_elements(one, variable):
+        if _same(one, variable):
             found = found.intersect(told)
-        elif scalar_class(viewed(one)) is ps.Abs and same_elements(
-            viewed(one).owner.inputs[0], variable
-        ):
+        elif scalar_class(viewed(one)) is ps.Abs and _same(viewed(one).owner.inputs[0], variable):
             found = found.intersect(Bounds(-told.hi, told.hi, not (told.lo > 0 or not told.zero)))
     return found
+
+
+def _same(one: Variable, other: Variable, depth: int = 4) -> bool:
+    """Whether two variables show the same elements; equal operations on equal operands count."""
+    one, other = viewed(one), viewed(other)
+    if one is other:
+        return True
+    if isinstance(one, Constant) and isinstance(other, Constant):
+        return one.equals(other)
+    a, b = one.owner, other.owner
+    return (
+        a is not None
+        and b is not None
+        and a.op == b.op
+        and one.index == other.index
+        and len(a.inputs) == len(b.inputs)
+        and depth > 0
+        and all(_same(v, w, depth - 1) for v, w in zip(a.inputs, b.inputs, strict=True))
+    )
 
 
 # ---------------------------------------------------------------- inner graphs

@@ -105,7 +105,9 @@ def _array_text(value: np.ndarray) -> str:
     if array.size > 1 and (array == array.ravel()[0]).all():
         return f"{number_text(array.ravel()[0].item())} everywhere"
     if array.size <= 12:
-        return np.array2string(array, separator=", ", threshold=12).replace("\n", "")
+        shown = {"float_kind": number_text}
+        text = np.array2string(array, separator=", ", threshold=12, formatter=shown)
+        return " ".join(text.split())
     return f"{array.dtype} of shape {array.shape}"
 
 

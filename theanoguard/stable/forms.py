@@ -421,18 +421,18 @@ def _without(x: Variable, axis: Axis) -> Variable:
     return pt.squeeze(x, axis=tuple(range(x.type.ndim)) if axis is None else axis)
 
 
-def largest_of_groups(x: Variable, groups: Variable) -> Variable:
-    """Return for each row the largest row of its group, element by element.
+def largest_of_groups(x: Variable, groups: Variable, count: Variable) -> Variable:
+    """Return the largest row of each group, element by element; any number for an empty group.
 
     It sorts, since no backend promises which of several rows is written to one place.
     """
     columns = pt.prod(x.shape[1:])
     keys = (groups[:, None] * columns + pt.arange(columns)[None, :]).ravel()
     flat = disconnected_grad(x).ravel()
-    rank = pt.argsort(pt.argsort(flat))
-    order = pt.argsort(keys * flat.shape[0] + rank)
-    last = pt.extra_ops.searchsorted(keys[order], keys, side="right") - 1
-    return _finite(flat[order][last]).reshape(x.shape, ndim=x.type.ndim)
+    order = pt.argsort(keys * flat.shape[0] + pt.argsort(pt.argsort(flat)))
+    behind = pt.extra_ops.searchsorted(keys[order], pt.arange(count * columns), side="right")
+    top = pt.concatenate([pt.zeros(1, flat.type.dtype), flat[order]])[behind]
+    return _finite(top).reshape((count, *[x.shape[i] for i in range(1, x.type.ndim)]))
 
 
 def _finite(x: Variable) -> Variable:

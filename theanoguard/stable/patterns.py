@@ -23,7 +23,6 @@ from theanoguard._graph import (
     VIEWS,
     applied_to,
     constant_number,
-    same_elements,
     scalar_class,
     viewed,
 )
@@ -107,7 +106,8 @@ def _logarithm(variable: Variable, bounds: Any) -> Match | None:
     if scalar_class(core) is ps.TrueDiv and (difference := _log_of_quotient(core, bounds)):
         return "difference of logs", lambda new: through_views(chain, difference(new), new)
     if log := _log_of(operand, bounds):
-        return "sum of logs" if scalar_class(core) is ps.Mul else "log of a sum of exps", log
+        is_product = scalar_class(core) is ps.Mul or _is_reduction(core, ps.Mul)
+        return "sum of logs" if is_product else "log of a sum of exps", log
     if _is_reduction(core, ps.Mul) and bounds[node.inputs[0]].lo >= 0:
         (factors,), axes = node.inputs, node.op.axis
         log = pt.log if bounds[factors].positive else forms.log
@@ -170,9 +170,13 @@ def _quotient(variable: Variable, bounds: Any) -> Match | None:
 
 def _exp_of_difference(x: Variable, y: Variable, bounds: Any) -> Build | None:
     """exp(a) / exp(b), where each may be a sum, with factors in the dividend or in its terms."""
+    if scalar_class(x) is ps.Sub:
+        parts = [_exp_of_difference(v, y, bounds) for v in x.owner.inputs]
+        known = [part for part in parts if part is not None]
+        return (lambda new: known[0](new) - known[1](new)) if len(known) == 2 else None
     bottom = _log_of(y, bounds)
     axes: Sequence[int] = ()
-    top = _log_of(x, bounds)
+    top = _log_of(x, bounds) or _log_of_positive(x, bounds, y.type.dtype)
     factors: list[Variable] = []
     if top is None and _is_reduction(x, ps.Add):
         node = x.owner
@@ -213,14 +217,24 @@ def _log_of(variable: Variable, bounds: Any) -> Build | None:
     if kind is ps.Exp:
         (x,) = core.owner.inputs
         return lambda new: through_views(chain, new(x), new)
+    if kind is psm.Sigmoid:
+        (x,) = core.owner.inputs
+        return lambda new: through_views(chain, -pt.softplus(-new(x)), new)
+    if kind is ps.Sub and (x := _of_complement(core)) is not None:
+        return lambda new: through_views(chain, -pt.softplus(new(x)), new)
     if core.owner is not None and isinstance(core.owner.op, increment_ops):
-        return _log_of_totals(core.owner, chain, bounds)
+        totals = _log_of_totals(core.owner, bounds)
+        return totals and (lambda new: through_views(chain, totals(new), new))
+    if _is_reduction(core, ps.Mul):
+        factor, axes = _log_of(core.owner.inputs[0], bounds), core.owner.op.axis
+        return factor and (lambda new: through_views(chain, factor(new).sum(axes), new))
     if _is_reduction(core, ps.Add):
         term, axes = _log_of(core.owner.inputs[0], bounds), core.owner.op.axis
         if term is None:
             return None
         return lambda new: through_views(chain, forms.logsumexp(term(new), axes), new)
-    if kind not in (ps.Add, ps.Mul):
+    is_safe = bounds[core].positive and np.isfinite(bounds[core].hi)
+    if kind not in (ps.Add, ps.Mul) or is_safe:
         return None
     known = [_log_of(v, bounds) for v in core.owner.inputs]
     pairs = zip(known, core.owner.inputs, strict=True)
@@ -232,30 +246,30 @@ def _log_of(variable: Variable, bounds: Any) -> Build | None:
     return lambda new: through_views(chain, reduce(joined, [part(new) for part in parts]), new)
 
 
-def _log_of_totals(node: Apply, chain: list[Apply], bounds: Any) -> Build | None:
-    """Return what builds the logarithm of ``total[g]``, for totals of exponentials by groups g.
-
-    ``node`` adds the exponentials to zeros at g.
-    """
-    if node.op.set_instead_of_inc or len(node.inputs) != 3 or not chain:
+def _log_of_totals(node: Apply, bounds: Any) -> Build | None:
+    """Return what builds the logarithm of totals by groups: of exponentials added to zeros."""
+    if node.op.set_instead_of_inc or len(node.inputs) != 3:
         return None
     zeros, terms, groups = node.inputs
-    kind, term = groups.type, _log_of(terms, bounds)
-    is_by_rows = kind.ndim == 1 and kind.dtype != "bool" and terms.type.ndim == zeros.type.ndim
-    if term is None or not is_by_rows or bounds[zeros].ends != (0, 0):
-        return None
-    taken = chain[0].inputs[1:]
-    is_taken = len(taken) == 1 == taken[0].type.ndim and same_elements(taken[0], groups)
-    if not is_taken or any(len(getattr(n.op, "idx_list", "1")) > 1 for n in (node, chain[0])):
+    log = _log_of(terms, bounds)
+    is_by_rows = groups.type.ndim == 1 and terms.type.ndim == zeros.type.ndim
+    is_by_rows &= groups.type.dtype != "bool" and len(getattr(node.op, "idx_list", "1")) == 1
+    if log is None or not is_by_rows or bounds[zeros].ends != (0, 0):
         return None
 
     def build(new: New) -> Variable:
-        x, which = term(new), new(groups)
-        top = forms.largest_of_groups(x, which % zeros.shape[0])
-        totals = applied_to(node, [new(zeros), pt.exp(x - top), which])[0]
-        return through_views(chain[1:], top + pt.log(through_views(chain[:1], totals, new)), new)
+        x, base, which = log(new), new(zeros), new(groups)
+        top = forms.largest_of_groups(x, which % base.shape[0], base.shape[0])
+        return top + pt.log(applied_to(node, [base, pt.exp(x - top[which]), which])[0])
 
     return build
+
+
+def _of_complement(variable: Variable) -> Variable | None:
+    """Return z where a variable is 1 - sigmoid(z), else None."""
+    one, other = variable.owner.inputs
+    is_one = constant_number(one) == 1 and scalar_class(other) is psm.Sigmoid
+    return other.owner.inputs[0] if is_one else None
 
 
 def _log_of_positive(variable: Variable, bounds: Any, dtype: str) -> Build | None:
