@@ -157,11 +157,8 @@ def test_limits_are_said():
 def test_a_fused_operation_is_not_placed_at_the_call_of_precision():
     """Of a function whose graph as it was written is gone."""
     s = pt.dscalar("s")
+    function = pytensor.function([s], s**3 - 3 * s**2 + 3 * s - 1, mode="FAST_RUN")
     line = inspect.currentframe().f_lineno + 1
-    cube = s**3 - 3 * s**2 + 3 * s - 1
-    function = pytensor.function([s], cube, mode="FAST_RUN")
-    found = precision(function, 1.00001)
-    [output] = found.outputs.values()
+    [output] = precision(function, 1.00001).outputs.values()
     assert output.is_fault
-    # (or where the rewrites of ``function`` have made it)
-    assert {loss.source.line for loss in output.losses} <= {line, line + 1}
+    assert all(loss.source is None or loss.source.line < line for loss in output.losses)

@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +14,6 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable, clone_get_equiv
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.basic import copy_stack_trace
 from pytensor.graph.traversal import graph_inputs
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.basic import AllocEmpty
@@ -360,14 +358,6 @@ def _as_written(tracker: ProvenanceTracker) -> list[Variable]:
     ]
 
 
-def _at_the_line_of(node: Apply, scalar: Apply, inputs: Sequence[Variable]) -> list[Variable]:
-    """Return the outputs of a scalar node of a fused one, with the stack traces of that one."""
-    with without_traces():
-        made: list[Variable] = Elemwise(scalar.op).make_node(*inputs).outputs
-    copy_stack_trace(node.outputs, made)
-    return made
-
-
 def without_damage(fgraph: FunctionGraph, fused: bool = True) -> dict[Variable, Variable]:
     """Copy a graph so that nothing in it is overwritten which is still needed.
 
@@ -387,7 +377,8 @@ def without_damage(fgraph: FunctionGraph, fused: bool = True) -> dict[Variable, 
         ins = [new.get(v, v) for v in node.inputs]
         scalar_op = getattr(node.op, "scalar_op", None)
         if isinstance(node.op, Elemwise) and isinstance(scalar_op, Composite) and not fused:
-            outs = unfused(scalar_op, ins, apply=partial(_at_the_line_of, node))
+            with without_traces():  # (the user has not written them here)
+                outs = unfused(scalar_op, ins)
         else:
             outs = on_copies(node, ins)
         new.update(zip(node.outputs, outs, strict=True))
