@@ -1,6 +1,7 @@
 """Questions about single variables and operations of a graph."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -8,11 +9,12 @@ from pytensor.graph.op import Op
 from pytensor.scalar.basic import ScalarOp
 from pytensor.scan.op import Scan
 from pytensor.tensor.basic import AllocEmpty
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard._steps import foreign
 from theanoguard.operations import moving
+from theanoguard.operations.names import op_name
 from theanoguard.ops.asserts import Assert
 
 VIEWS = (*moving.VIEWS, Assert)
@@ -39,6 +41,27 @@ def constant_number(variable: Variable) -> float | int | bool | None:
         value = np.asarray(variable.data)
         return value.item() if value.dtype.kind in "fiub" else None
     return None
+
+
+def operand_of(variable: Variable, kind: Any) -> Variable | None:
+    """Return ``x`` if a variable is ``f(x, ...)`` with a scalar operation f, or None."""
+    return variable.owner.inputs[0] if scalar_class(variable) is kind else None
+
+
+def with_number(variable: Variable, kind: Any) -> tuple[float, Variable] | None:
+    """Return the number and the operand of a sum or product of a constant and one operand."""
+    if scalar_class(variable) is not kind or len(variable.owner.inputs) != 2:
+        return None
+    constant, rest = sorted(variable.owner.inputs, key=lambda v: constant_number(v) is None)
+    number = constant_number(constant)
+    return None if number is None else (number, rest)
+
+
+def reduction_of(variable: Variable, *names: str) -> Apply | None:
+    """Return the node of a variable if that is one of the named reductions, or None."""
+    node = variable.owner
+    is_it = node is not None and isinstance(node.op, CAReduce) and op_name(node.op) in names
+    return node if is_it else None
 
 
 def is_buffer(variable: Variable) -> bool:

@@ -30,12 +30,14 @@ from theanoguard._graph import (
     applied_to,
     constant_number,
     is_buffer,
+    operand_of,
     scalar_class,
     scan_of,
     viewed,
+    with_number,
 )
 from theanoguard._pytensor import thawed_graph
-from theanoguard.explain.advice.exact import LOGARITHMS, as_softmax
+from theanoguard.explain.advice.exact import LOGARITHMS, arguments, as_softmax
 from theanoguard.explain.advice.source_edit import bare, filled
 from theanoguard.explain.advice.written import STABLE
 from theanoguard.explain.facts.naming import INDEXING, subscript_text
@@ -51,8 +53,6 @@ MAX_NAMES = 24
 
 _NAME = re.compile(r"\b(?:log|plain|call)_\d+\b")
 _MODULES = {"pt": pt, "np": np, "stable": forms}
-
-_NONE: Mapping[Variable, Variable] = MappingProxyType({})
 
 Rule = Callable[[Variable, "InLogs"], tuple[str, str] | None]
 """Returns what is computed in place of an operation, and its code; None if nothing can be."""
@@ -254,7 +254,7 @@ def _quotient(variable: Variable, logs: InLogs) -> tuple[str, str]:
     matched = as_softmax(variable)
     if matched is not None:
         x, axis = matched
-        return "log_softmax", f"pt.special.log_softmax({logs.plain(x)}{_axis_text(axis)})"
+        return "log_softmax", f"pt.special.log_softmax({arguments(logs.plain(x), axes=axis)})"
     above, below = _operands(variable)
     mean = viewed(above).owner
     if mean is not None and isinstance(mean.op, CAReduce) and _is_length(below):
@@ -324,10 +324,8 @@ def _log_odds(variable: Variable, logs: InLogs) -> str | None:
     if kind is not ps.TrueDiv:
         return None
     above, below = map(_without_axes, node.inputs)
-    if scalar_class(below) is not ps.Add or len(below.owner.inputs) != 2:
-        return None
-    one, grown = sorted(_operands(below), key=lambda v: constant_number(v) is None)
-    if constant_number(one) != 1 or scalar_class(grown) is not ps.Exp:
+    one, grown = with_number(below, ps.Add) or (None, below)
+    if one != 1 or scalar_class(grown) is not ps.Exp:
         return None
     x = logs.plain(grown.owner.inputs[0])
     if constant_number(above) == 1:
@@ -338,20 +336,10 @@ def _log_odds(variable: Variable, logs: InLogs) -> str | None:
 
 def _of_half_tanh(variable: Variable) -> Variable | None:
     """Return ``u`` if a variable is ``(1 + tanh(u)) / 2``, or ``0.5 + 0.5 * tanh(u)``."""
-    kind = scalar_class(variable)
-    inner, factor = _scaled(variable)
-    if factor == 0.5 and scalar_class(inner) is ps.Add:
-        return _of_sum_with_tanh(inner, 1)
-    return _of_sum_with_tanh(variable, 0.5) if kind is ps.Add else None
-
-
-def _of_sum_with_tanh(variable: Variable, size: float) -> Variable | None:
-    if len(variable.owner.inputs) != 2:
-        return None
-    number, term = sorted(_operands(variable), key=lambda v: constant_number(v) is None)
-    inner, factor = _scaled(term)
-    is_it = constant_number(number) == size == factor and scalar_class(inner) is ps.Tanh
-    return inner.owner.inputs[0] if is_it else None
+    total, factor = _scaled(variable)
+    number, term = with_number(total, ps.Add) or (0.0, total)
+    inner, size = _scaled(term)
+    return operand_of(inner, ps.Tanh) if number == size and number * factor == 0.5 else None
 
 
 def _scaled(variable: Variable) -> tuple[Variable, float]:
@@ -359,12 +347,8 @@ def _scaled(variable: Variable) -> tuple[Variable, float]:
     kind, node = scalar_class(variable), variable.owner
     if kind is ps.TrueDiv and (number := constant_number(node.inputs[1])):
         return node.inputs[0], 1 / number
-    if kind is ps.Mul and len(node.inputs) == 2:
-        number, rest = sorted(_operands(variable), key=lambda v: constant_number(v) is None)
-        factor = constant_number(number)
-        if factor is not None:
-            return rest, factor
-    return variable, 1.0
+    factor, rest = with_number(variable, ps.Mul) or (1.0, variable)
+    return rest, factor
 
 
 def _unbounded(variable: Variable, logs: InLogs) -> Variable:
@@ -422,26 +406,24 @@ def _root(variable: Variable, logs: InLogs) -> tuple[str, str]:
 
 def _reduction(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
     node = variable.owner
-    inner, axis = logs.log(node.inputs[0]), _axis_text(node.op.axis)
+    inner, axes = logs.log(node.inputs[0]), node.op.axis
     if isinstance(node.op.scalar_op, ps.Add):
-        return "logsumexp", f"stable.logsumexp({inner}{axis})"
+        return "logsumexp", f"stable.logsumexp({arguments(inner, axes=axes)})"
     if isinstance(node.op.scalar_op, ps.Mul):
-        return "the sum of logs", f"{inner}.sum({axis.removeprefix(', ')})"
+        return "the sum of logs", f"{inner}.sum({arguments(axes=axes)})"
     return None
 
 
-def _axis_text(axes: int | tuple[int, ...] | None) -> str:
-    """Return the argument for some axes, behind another one."""
-    if axes is None:
-        return ""
-    return f", axis={axes[0] if isinstance(axes, tuple) and len(axes) == 1 else axes}"
+def _softmax(variable: Variable, logs: InLogs) -> tuple[str, str]:
+    x, axes = logs.plain(variable.owner.inputs[0]), variable.owner.op.axis
+    return "log_softmax", f"pt.special.log_softmax({arguments(x, axes=axes)})"
 
 
 def _cumulated(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
     node = variable.owner
     inner, axis = logs.log(node.inputs[0]), node.op.axis
     if node.op.mode == "mul":
-        return "cumsum of logs", f"pt.cumsum({inner}{_axis_text(axis)})"
+        return "cumsum of logs", f"pt.cumsum({arguments(inner, axes=axis)})"
     if variable.type.ndim != 1:
         return None
     some = f'pt.switch(pt.tri({inner}.shape[0]), {inner}, float("-inf"))'
@@ -559,8 +541,8 @@ def _state(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
 
 _OF_SCALARS: dict[Any, Rule] = {
     **{
-        kind: _direct(bare(known.template.replace("{pt}.", "").format(x="x")), known.template)
-        for kind, known in LOGARITHMS.items()
+        kind: _direct(bare(code.replace("{pt}.", "").format(x="x")), code)
+        for kind, code in LOGARITHMS.items()
     },
     ps.Exp: _direct("the exponent", "{x}"),
     psm.Sigmoid: _direct("-softplus(-x)", "-pt.softplus(-{x})"),
@@ -584,9 +566,7 @@ _OF_SCALARS: dict[Any, Rule] = {
 """The rules, by the scalar operation that computes a variable."""
 
 _OF_OPS: dict[Any, Rule] = {
-    Softmax: lambda variable, logs: _direct(
-        "log_softmax", f"pt.special.log_softmax({{x}}{_axis_text(variable.owner.op.axis)})"
-    )(variable, logs),
+    Softmax: _softmax,
     CAReduce: _reduction,
     CumOp: _cumulated,
     Dot: _matrix_product,

@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc, Join, MakeVector
-from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.shape import Shape, Shape_i
 
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place, Scope
 from theanoguard._exact.integers import is_arithmetic, wrapping_of
-from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
+from theanoguard._graph import VIEWS, constant_number, reduction_of, scalar_class, viewed
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.source_edit import listed
 from theanoguard.explain.facts.labels import role_of
@@ -187,7 +187,7 @@ class Origins:
         node = part.variable.owner
         if isinstance(node.op, Join | MakeVector | Alloc) and part.place is not None:
             return self._region(part, culprit.regions_of(part.place)[0].operand)
-        if isinstance(node.op, (*VIEWS, *INDEXING)) or _is_reduction(node):
+        if isinstance(node.op, (*VIEWS, *INDEXING)) or _is_reduction(part):
             return self._region(part, 0)
         kind = scalar_class(part.variable)
         if kind in _SAME_ZERO:
@@ -268,7 +268,7 @@ class Origins:
         empty = None
         if isinstance(node.op, Shape | Shape_i) and not np.any(part.value):
             empty = Part(part.scope, node.inputs[0], ())
-        elif _is_reduction(node):
+        elif _is_reduction(part):
             empty = self._region(part, 0)
         if empty is not None and empty.value.size == 0:
             text = f"{self._name(empty)} has no elements: the selection is empty."
@@ -449,16 +449,10 @@ def _takes_from_one(part: Part) -> bool:
     return is_difference and constant_number(node.inputs[0]) == 1 and bool(np.all(part.value <= 0))
 
 
+def _is_reduction(part: Part) -> bool:
+    return reduction_of(part.variable, "sum", "mean", "max", "min", "prod") is not None
+
+
 def _value_text(value: np.ndarray) -> str:
     """Return the value of a part."""
     return number_text(value.item()) if value.size == 1 else "0 throughout"
-
-
-def _is_reduction(node: Apply) -> bool:
-    return isinstance(node.op, CAReduce) and op_name(node.op) in (
-        "sum",
-        "mean",
-        "max",
-        "min",
-        "prod",
-    )

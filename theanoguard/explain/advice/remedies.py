@@ -27,7 +27,14 @@ from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.special import Softmax
 
 from theanoguard._evaluate import culprit
-from theanoguard._graph import applied_to, constant_number, scalar_class, viewed
+from theanoguard._graph import (
+    applied_to,
+    constant_number,
+    operand_of,
+    reduction_of,
+    scalar_class,
+    viewed,
+)
 from theanoguard._provenance import SourceLine, lookup, module_of, source_place
 from theanoguard._provenance.designating import made_by_grad
 from theanoguard._provenance.places import place_text
@@ -351,7 +358,7 @@ def stays_within(variable: Variable, low: float, high: float, depth: int = 8) ->
         return (above or low == -np.inf) and (below or high == np.inf) or all_within(inputs)
     if isinstance(node.op, (Softmax, *INDEXING)):
         return isinstance(node.op, Softmax) and low <= 0 and high >= 1 or all_within(inputs[:1])
-    if isinstance(node.op, CAReduce) and op_name(node.op) in ("max", "min"):
+    if reduction_of(v, "max", "min") is not None:
         return all_within(inputs)
     if (low, high) != (0, np.inf):
         return False
@@ -372,12 +379,10 @@ def _is_range(most: Variable, least: Variable) -> bool:
     """Return whether two variables are the largest and the smallest number of the same array."""
     if scalar_class(least) is not ps.Neg:  # (the smallest is built as -max(-x))
         return False
-    nodes = [most.owner, viewed(least.owner.inputs[0]).owner]
-    if any(node is None or op_name(node.op) != "max" for node in nodes):
+    top, bottom = (reduction_of(v, "max") for v in (most, viewed(least.owner.inputs[0])))
+    if top is None or bottom is None or top.op.axis != bottom.op.axis:
         return False
-    (x, minus), (axes, others) = zip(*((n.inputs[0], n.op.axis) for n in nodes), strict=True)
-    is_negative = scalar_class(minus) is ps.Neg and minus.owner.inputs[0] is x
-    return is_negative and axes == others
+    return operand_of(bottom.inputs[0], ps.Neg) is top.inputs[0]
 
 
 _NEVER_NEGATIVE = (ps.Abs, ps.Exp, ps.Exp2, ps.Sqrt, ps.Cosh, psm.Softplus, psm.Erfc)
@@ -435,12 +440,12 @@ def _from_maximum(spot: Spot) -> Iterator[Remedy]:
         if scalar_class(variable) is not ps.TrueDiv:
             continue
         terms, total = variable.owner.inputs
-        node = viewed(total).owner
-        is_sum = node is not None and isinstance(node.op, CAReduce) and op_name(node.op) == "sum"
-        if is_sum and node.inputs[0] is terms and node.op.axis and len(node.op.axis) == 1:
+        node = reduction_of(viewed(total), "sum")
+        axes = () if node is None or node.inputs[0] is not terms else node.op.axis
+        if axes and len(axes) == 1:
             exponential = _exponential_of(terms)
             if exponential is not None:
-                yield _minus_maximum(spot, variable, exponential, *node.op.axis)
+                yield _minus_maximum(spot, variable, exponential, *axes)
         for exponential in scalable(variable):
             if scalar_class(exponential) is ps.Exp:
                 yield _minus_maximum(spot, variable, exponential)
@@ -510,7 +515,8 @@ def _finite_masks(spot: Spot) -> Iterator[Remedy]:
         for i in (1, 2):
             if constant_number(variable.owner.inputs[i]) == -np.inf:
                 found = spot.at(variable.owner)
-                builders = {node.outputs[0]: _with_lowest(node, i) for node in found.nodes}
+                lowest = lambda x: pt.full_like(x, _LOWEST)  # noqa: E731
+                builders = {n.outputs[0]: _with_operand(n, i, lowest) for n in found.nodes}
                 changes = "where all entries are masked, all weights are equal"
                 masked = variable.owner.inputs[i]
                 yield Remedy(found, _number(_LOWEST), builders, masked, operand=i, changes=changes)
@@ -518,15 +524,6 @@ def _finite_masks(spot: Spot) -> Iterator[Remedy]:
 
 def _least(dtype: str) -> float:
     return np.finfo(dtype).min if np.dtype(dtype).kind == "f" else np.inf
-
-
-def _with_lowest(node: Apply, position: int) -> Build:
-    def build(new: New) -> Variable:
-        inputs = [new(v) for v in node.inputs]
-        inputs[position] = pt.full_like(inputs[position], _LOWEST)
-        return applied_to(node, inputs)[0]
-
-    return build
 
 
 MAX_CUMULATED = 1_000
@@ -674,9 +671,10 @@ def _from_one(spot: Spot) -> Iterator[Remedy]:
     if op_name(spot.node.op) != "true_div":
         return
     rest = viewed(spot.node.inputs[1])
-    terms = rest.owner.inputs if scalar_class(rest) is ps.Sub else (None, None)
-    power = viewed(terms[1]) if terms[1] is not None and constant_number(terms[0]) == 1 else None
-    if power is None or scalar_class(power) is not ps.Pow:
+    if scalar_class(rest) is not ps.Sub or constant_number(rest.owner.inputs[0]) != 1:
+        return
+    power = viewed(rest.owner.inputs[1])
+    if scalar_class(power) is not ps.Pow:
         return
     count = viewed(power.owner.inputs[1])
     if np.any(np.asarray(spot.replay.value(count)) != 0):

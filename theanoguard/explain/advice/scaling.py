@@ -14,17 +14,16 @@ from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.basic import Join, MakeVector
-from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Shape, Shape_i
 
-from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
+from theanoguard._graph import VIEWS, constant_number, reduction_of, scalar_class, viewed
 from theanoguard._provenance import source_place
 from theanoguard.explain.advice.loops import Edit
 from theanoguard.explain.advice.source_edit import filled
 from theanoguard.explain.advice.trials import Spot
 from theanoguard.explain.advice.written import globals_of, is_expression
-from theanoguard.explain.facts.naming import INDEXING, op_name
+from theanoguard.explain.facts.naming import INDEXING
 from theanoguard.stable.patterns import Build, rebuild
 
 MAX_VARIABLES = 100
@@ -71,8 +70,8 @@ def _degree(variable: Variable, degrees: list[float | None]) -> float | None:
     if kind is ps.Pow:
         power = constant_number(node.inputs[1])
         return None if power is None else first * power
-    reduces = isinstance(node.op, CAReduce) and op_name(node.op) in ("sum", "mean", "max", "min")
-    if kind in _SAME or reduces or isinstance(node.op, (*VIEWS, *INDEXING)):
+    reduces = reduction_of(variable, "sum", "mean", "max", "min")
+    if kind in _SAME or reduces is not None or isinstance(node.op, (*VIEWS, *INDEXING)):
         return None if any(found[1:]) else first
     joins = isinstance(node.op, Join | MakeVector)
     return first if equal and (kind in _ALIKE or joins) else None
