@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from theanoguard._faults import code_of
-from theanoguard.explain.advice.source_edit import is_compound
-from theanoguard.explain.advice.written import in_users_words, is_expression
+from theanoguard.explain.advice.source_edit import expression_of, is_compound
+from theanoguard.explain.advice.written import in_users_words
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.explain.records import CameIn, Cause, Hint, Meaning, Situation
 
@@ -107,7 +107,7 @@ _MAX_NAME = 40
 def _with_divisor(text: str, cause: Cause) -> str:
     """Return advice on a quotient ``x / n`` with the user's names."""
     names = [o.name for o in cause.operands if o.name and len(o.name) <= _MAX_NAME]
-    if "eq(n, 0)" not in text or len(names) != 2 or not all(map(is_expression, names)):
+    if "eq(n, 0)" not in text or len(names) != 2 or not all(map(expression_of, names)):
         return text
     x, n = names
     x = f"({x})" if is_compound(x) else x

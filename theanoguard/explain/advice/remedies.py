@@ -13,7 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytensor.scalar as ps
@@ -38,7 +38,7 @@ from theanoguard._graph import (
 from theanoguard._provenance import SourceLine, lookup, module_of, source_place
 from theanoguard._provenance.designating import made_by_grad
 from theanoguard._provenance.places import place_text
-from theanoguard._provenance.source import lines_of, on_one_line, without_comment
+from theanoguard._provenance.source import lines_of, on_one_line
 from theanoguard._pytensor import without_traces
 from theanoguard._steps import ForeignError, attempt
 from theanoguard.explain.advice.exact import Form, exact_forms
@@ -48,15 +48,13 @@ from theanoguard.explain.advice.logarithms import InLogs, axes_text
 from theanoguard.explain.advice.loops import Edit, LoopInLogs, loops_in_logs
 from theanoguard.explain.advice.scaling import scalable, scaled
 from theanoguard.explain.advice.source_edit import (
+    Line,
     Span,
     bare,
-    edited,
+    expression_of,
     filled,
     index_of_argument,
     listed,
-    replaced,
-    rewritten,
-    with_keyword,
 )
 from theanoguard.explain.advice.trials import (
     NARROW,
@@ -71,7 +69,6 @@ from theanoguard.explain.advice.written import (
     Made,
     as_template,
     evaluated,
-    is_expression,
     is_known,
     spellings,
     with_import,
@@ -891,13 +888,13 @@ def _tried_on(built: AsBuilt, spot: Spot, cause: Cause) -> Outcome:
     for remedy in same_functions(judge, cause.backward) if may_be_same else ():
         told = _told(remedy, judge, cause)
         if told is not None and _is_same_around(remedy, judge):
-            return replace(outcome, text=told.text, change=told.change, grade="same")
+            return replace(outcome, text=told[0], change=told[1], grade="same")
     # (of a matrix with equal rows, rounded entries cannot show that it is singular)
     if judge.kind == "none" or (judge.kind == "unknown" and op in WITH_JITTER):
         for remedy in other_functions(spot):
             told = _told(remedy, judge, cause)
             if told is not None:
-                return replace(outcome, text=told.text, change=told.change, grade="changes")
+                return replace(outcome, text=told[0], change=told[1], grade="changes")
     for text in _on_whole_call(judge, cause):
         return replace(outcome, text=text)
     return outcome
@@ -1008,15 +1005,11 @@ MAX_NAME = 30
 """Length of the longest expression that a sentence on a change repeats."""
 
 
-@dataclass(frozen=True)
-class _Told:
-    """A remedy as a sentence, with the user's old and new lines in turn."""
-
-    text: str
-    change: tuple[str, ...] = ()
+Told: TypeAlias = tuple[str, tuple[str, ...]]
+"""A remedy as a sentence, with the user's old and new lines in turn."""
 
 
-def _told(remedy: Remedy, judge: Judge, cause: Cause) -> _Told | None:
+def _told(remedy: Remedy, judge: Judge, cause: Cause) -> Told | None:
     """Return what a report says about a remedy; None if it does not help.
 
     The number that is quoted is the result of the code that is printed, in the user's module.
@@ -1045,14 +1038,14 @@ def _told(remedy: Remedy, judge: Judge, cause: Cause) -> _Told | None:
     text = " and ".join(what + _on_lines(places, near) for what, places in lines.items())
     text = text or _in_place_of(remedy) or _in_words(remedy, remedy.text)
     if not remedy.changes:
-        return _Told(f"With {text} {trial.text}.", change)
+        return (f"With {text} {trial.text}.", change)
     name = remedy.spot.name_of(remedy.x)
     name = name if name and len(name) <= MAX_NAME else "it"
     changes = remedy.changes.replace("{x}", name)
-    return _Told(f"This changes the function: with {text} {trial.text}; {changes}.", change)
+    return (f"This changes the function: with {text} {trial.text}; {changes}.", change)
 
 
-def _told_edits(remedy: Remedy, judge: Judge, source: SourceLine | None) -> "_Told | None":
+def _told_edits(remedy: Remedy, judge: Judge, source: SourceLine | None) -> Told | None:
     """Return what a report says about the expressions of a remedy; None if they cannot be written.
 
     They are run in the user's module.
@@ -1068,7 +1061,7 @@ def _told_edits(remedy: Remedy, judge: Judge, source: SourceLine | None) -> "_To
         whole = on_one_line(place)
         here = place.file, place.line
         old = lines.get(here, (place, whole.text))[1]
-        replacement = replaced(old, whole.marked, text, _default_module(remedy))
+        replacement = Line(old, [whole.marked], _default_module(remedy)).with_marked(text)
         if replacement is None:
             return None
         what, new = replacement
@@ -1091,7 +1084,7 @@ def _told_edits(remedy: Remedy, judge: Judge, source: SourceLine | None) -> "_To
     if remedy.loop is not None:  # (the lines are printed, and the sentence would repeat them)
         places = [place for _, (place, _) in sorted(lines.items())]
         texts = [f"the state of the loop in logarithms{_on_lines(places, near)}"]
-    return _Told(f"With {listed(texts)} {trial.text}.", change)
+    return (f"With {listed(texts)} {trial.text}.", change)
 
 
 def _place_of(edit: Edit) -> SourceLine | None:
@@ -1120,7 +1113,7 @@ def _written_edit(edit: Edit, place: SourceLine) -> tuple[str, Made] | None:
         return None
     names = _names_for(edit)
     names = {k: v and with_modules(v, place.file, place.line) for k, v in names.items()}
-    if None in names.values() or not all(map(is_expression, names.values())):
+    if None in names.values() or not all(map(expression_of, names.values())):
         return None
     for template in spellings(as_template(edit.code, place.file), place.file, place.text):
         made = evaluated(template, edit.operands, place.file)
@@ -1254,6 +1247,7 @@ def _edit(
     if source.end is not None:
         source = on_one_line(source)
         marked = [source.marked]
+    line = Line(source.text, marked, module)
     if remedy.operand is None:
         name = spot.name_in(remedy.x, next(iter(remedy.builders)))
         name = _variance_of(source, marked[0]) or name
@@ -1261,19 +1255,18 @@ def _edit(
         text = template.replace("{x}", _inside(name, template)) if name else ""
         if remedy.views:
             text, name = text + (index := index_of_argument(source.text, marked[0])), name and index
-        found = replaced(source.text, marked[0], text, module) if name else None
+        found = line.with_marked(text) if name else None
     else:
         op = op_name(next(iter(remedy.builders)).owner.op)
-        found = edited(source.text, op, remedy.operand, template, marked, module)
-        if found is None and remedy.keyword and called_function(replace(source, marked=marked[0])):
-            found = with_keyword(source.text, marked[0], remedy.keyword)
-        if found is None:
-            text = name_of(unmoved(remedy.x), own=spot.name_of)
-            found = rewritten(source.text, text, template, module)
+        found = (
+            line.with_operand(op, remedy.operand, template)
+            or line.with_keyword(remedy.keyword)
+            or line.with_expression(name_of(unmoved(remedy.x), own=spot.name_of), template)
+        )
     if found is None:
         return None
-    what, line = found
-    new = with_import(line, source.file, source.line, without_comment(source.text))
+    what, changed = found
+    new = with_import(changed, source.file, source.line, line.code)
     return None if new is None else (bare(what), ("\n".join(written), new))
 
 

@@ -20,9 +20,9 @@ from pytensor.tensor.shape import Shape, Shape_i
 from theanoguard._graph import VIEWS, constant_number, reduction_of, scalar_class, viewed
 from theanoguard._provenance import source_place
 from theanoguard.explain.advice.loops import Edit
-from theanoguard.explain.advice.source_edit import filled
+from theanoguard.explain.advice.source_edit import expression_of, filled
 from theanoguard.explain.advice.trials import Spot
-from theanoguard.explain.advice.written import globals_of, is_expression
+from theanoguard.explain.advice.written import globals_of
 from theanoguard.explain.facts.naming import INDEXING
 from theanoguard.stable.patterns import Build, rebuild
 
@@ -96,9 +96,9 @@ def scaled(spot: Spot, variable: Variable) -> Iterator[tuple[Edit, Variable]]:
     """
     place = source_place(variable)
     text = place.text[slice(*place.marked)] if place is not None and place.marked else ""
-    if place is None or not text or not is_expression(text):
+    if place is None or (tree := expression_of(text)) is None:
         return
-    read = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+    read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
     others = {n for n, v in globals_of(place.file).items() if not isinstance(v, Variable)}
     read -= others | vars(builtins).keys()
     found: dict[str, Variable] = {}

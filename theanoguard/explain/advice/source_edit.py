@@ -1,204 +1,144 @@
-"""Edit one operand of one operation in the user's line of code."""
+"""Edit expressions in the user's line of code."""
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import TypeAlias, TypeGuard
 
+from theanoguard._provenance.source import without_comment
 from theanoguard.operations.names import OPERATORS, is_written, shown_op
 
 Span: TypeAlias = tuple[int, int]
 """Where an expression begins and ends in a line."""
 
 
-def edited(
-    text: str,
-    op: str,
-    operand: int,
-    template: str,
-    marked: Sequence[Span | None] = (),
-    module: str = "pt",
-) -> tuple[str, str] | None:
-    """Return the operand and the line after a change, or None if the line cannot be changed.
+Changed: TypeAlias = tuple[str, str]
+"""What a change writes, and the line with it."""
+
+
+class Line:
+    """A line of the user's code, in which expressions can be changed.
+
+    A change returns None if it cannot be made in this line.  Templates have ``{pt}`` for PyTensor's
+    module, and ``{x}`` for the expression that they change.
 
     Parameters
     ----------
     text : str
-        The line.
-    op : str
-        Name of the operation.
-    operand : int
-        Position of the operand to change.
-    template : str
-        What to write, with ``{x}`` for the operand and ``{pt}`` for PyTensor's module.
-    marked : sequence of (int, int)
-        Where the expressions to change begin and end.  Without it, the line must contain the
-        operation exactly once.
+    marked : sequence of (int, int) or None
+        Where the expressions to change begin and end.
     module : str
         PyTensor's module, for a line that does not name it.
-
-    Examples
-    --------
-    >>> edited("y = pt.log(p)", "log", 0, "{pt}.maximum({x}, 1e-12)")
-    ('pt.maximum(p, 1e-12)', 'y = pt.log(pt.maximum(p, 1e-12))')
-    >>> edited("return a / b - c / d", "true_div", 1, "{pt}.maximum({x}, 1e-12)", [(15, 20)])
-    ('pt.maximum(d, 1e-12)', 'return a / b - c / pt.maximum(d, 1e-12)')
-    >>> edited("y = px.math.log(p)", "log", 0, "{pt}.maximum({x}, 1e-12)", module="pmd.math")
-    ('px.math.maximum(p, 1e-12)', 'y = px.math.log(px.math.maximum(p, 1e-12))')
     """
-    code = text.partition("  #")[0]
-    tree = parsed_line(code)
-    if tree is None:
-        return None
-    written = _expressions(tree)
-    found = [(node, operands) for node in written if (operands := _operands(node, op))]
-    spans = {_in_bytes(code, span) for span in marked if span}
-    if spans:
-        found = [(node, operands) for node, operands in found if _span(node) in spans]
-    if not found or (len(found) > 1 and not spans):
-        return None
-    if any(operand >= len(operands) for _, operands in found):
-        return None
-    arguments = sorted((operands[operand] for _, operands in found), key=_span, reverse=True)
-    line, new = code.encode(), ""
-    for node in arguments:
-        if node.lineno != 1 or node.end_lineno != 1:
+
+    def __init__(self, text: str, marked: Sequence[Span | None] = (), module: str = "pt"):
+        self.code = without_comment(text)
+        self.tree = parsed_line(self.code) or ast.Module([], [])
+        self.expressions = [  # (that begin and end in the line)
+            node
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.expr) and node.lineno == node.end_lineno == 1
+        ]
+        self.spans = [span and _in_bytes(self.code, span) for span in marked]
+        self.module = _module(self.tree, module)
+
+    def _marked(self) -> ast.expr | None:
+        """Return the first of the marked expressions."""
+        return next((n for n in self.expressions if _span(n) in self.spans[:1]), None)
+
+    def with_operand(self, op: str, operand: int, template: str) -> Changed | None:
+        """Return the changed operand of an operation, and the line.
+
+        Without marks, the line must contain the operation exactly once.
+
+        Examples
+        --------
+        >>> Line("y = pt.log(p)").with_operand("log", 0, "{pt}.maximum({x}, 1e-12)")
+        ('pt.maximum(p, 1e-12)', 'y = pt.log(pt.maximum(p, 1e-12))')
+        >>> line = Line("return a / b - c / d", [(15, 20)])
+        >>> line.with_operand("true_div", 1, "{pt}.maximum({x}, 1e-12)")
+        ('pt.maximum(d, 1e-12)', 'return a / b - c / pt.maximum(d, 1e-12)')
+        >>> line = Line("y = px.math.log(p)", module="pmd.math")
+        >>> line.with_operand("log", 0, "{pt}.maximum({x}, 1e-12)")
+        ('px.math.maximum(p, 1e-12)', 'y = px.math.log(px.math.maximum(p, 1e-12))')
+        """
+        spans = [span for span in self.spans if span]
+        nodes = [n for n in self.expressions if not spans or _span(n) in spans]
+        found = [operands for node in nodes if (operands := _operands(node, op))]
+        if not found or len(found) > 1 and not spans or operand >= min(map(len, found)):
             return None
-        new, line = _with_change(line, node, template, _module(tree, module))
-    return new, line.decode().rstrip()
+        return self._with_change([operands[operand] for operands in found], template)
 
+    def with_expression(self, expression: str, template: str) -> Changed | None:
+        """Return an expression after a change, and the line; it must have the expression once.
 
-def _with_change(line: bytes, node: ast.expr, template: str, module: str) -> tuple[str, bytes]:
-    """Return the new operand, and the line with it.  Columns are counted in bytes."""
-    start, end = _span(node)
-    old = line[start:end].decode()
-    inner = f"({old})" if "{x}." in template or "{x} " in template else old
-    new = template.format(pt=module, x=inner if _compound(node) else old)
-    before, after = line[:start], line[end:]
-    is_call = before[-2:-1].isalnum() or before[-2:-1] in (b"_", b")", b"]")
-    if template.endswith(")") and before.endswith(b"(") and after[:1] == b")" and not is_call:
-        before, after = before[:-1], after[1:]
-    return new, before + new.encode() + after
+        Examples
+        --------
+        >>> line = Line("pm.Categorical('y', p / p.sum())")  # (it may have other spaces)
+        >>> line.with_expression("p/p.sum()", "{pt}.maximum({x}, 1e-12)")
+        ('pt.maximum(p / p.sum(), 1e-12)', "pm.Categorical('y', pt.maximum(p / p.sum(), 1e-12))")
+        """
+        wanted = expression_of(expression)
+        same = [n for n in self.expressions if wanted and ast.dump(n) == ast.dump(wanted)]
+        return self._with_change(same, template) if len(same) == 1 else None
 
+    def _with_change(self, nodes: list[ast.expr], template: str) -> Changed:
+        line, new = self.code.encode(), ""
+        for node in sorted(nodes, key=_span, reverse=True):
+            start, end = _span(node)
+            old = line[start:end].decode()
+            inner = f"({old})" if "{x}." in template or "{x} " in template else old
+            new = template.format(pt=self.module, x=inner if _compound(node) else old)
+            before, after = line[:start], line[end:]
+            is_call = before[-2:-1].isalnum() or before[-2:-1] in (b"_", b")", b"]")
+            bracketed = before.endswith(b"(") and after[:1] == b")" and not is_call
+            if template.endswith(")") and bracketed:
+                before, after = before[:-1], after[1:]
+            line = before + new.encode() + after
+        return new, line.decode().rstrip()
 
-def replaced(
-    text: str, marked: Span | None, template: str, module: str = "pt"
-) -> tuple[str, str] | None:
-    """Return a new expression, and the line in which it replaces the marked one.
+    def with_marked(self, template: str) -> Changed | None:
+        """Return a new expression, and the line in which it replaces the first marked one.
 
-    Parameters
-    ----------
-    text : str
-        The line.
-    marked : tuple of int or None
-        Where the expression begins and ends.
-    template : str
-        What to write, with ``{pt}`` for PyTensor's module.
-    module : str
-        PyTensor's module, for a line that does not name it.
+        Examples
+        --------
+        >>> Line("y = pt.log(p.prod())", [(4, 20)]).with_marked("{pt}.log(p).sum()")
+        ('pt.log(p).sum()', 'y = pt.log(p).sum()')
+        >>> Line("y = pt.log(2 * pt.exp(x)).sum()", [(4, 25)]).with_marked("x + np.log(2)")
+        ('(x + np.log(2))', 'y = (x + np.log(2)).sum()')
+        >>> Line("y = a - pt.log(p)", [(8, 17)]).with_marked("-{pt}.softplus(z)")
+        ('pt.softplus(z)', 'y = a + pt.softplus(z)')
+        >>> Line("loss = -pt.log(p).mean()", [(8, 17)]).with_marked("-{pt}.softplus(z)")
+        ('pt.softplus(z)', 'loss = pt.softplus(z).mean()')
+        """
+        node = self._marked()
+        if node is None or "{x}" in template:  # (an operand has no name)
+            return None
+        new, span = bare(template.format(pt=self.module)), _span(node)
+        root = ast.parse(new, mode="eval").body
+        if _is_negative(root) and (before := _sign_before(self.code, node, self.tree)) is not None:
+            sign, begin = before  # (-x in place of y: a - y is a + x)
+            new = ast.unparse(root.operand)
+            inner = f"({new})" if _compound(root.operand) else new
+            return new, _spliced(self.code, (begin, span[1]), sign + inner)
+        if not _stands_alone(node, self.tree) and _compound(root):
+            new = f"({new})"
+        return new, _spliced(self.code, span, new)
 
-    Returns
-    -------
-    tuple of (str, str) or None
-        None if the marked text is not a complete expression, or if its operand has no name.
+    def with_keyword(self, keyword: str) -> Changed | None:
+        """Return an argument and the line in which the marked call has it, with a new value.
 
-    Examples
-    --------
-    >>> replaced("y = pt.log(p.prod())", (4, 20), "{pt}.log(p).sum()")
-    ('pt.log(p).sum()', 'y = pt.log(p).sum()')
-    >>> replaced("y = pt.log(2 * pt.exp(x)).sum()", (4, 25), "x + np.log(2)")
-    ('(x + np.log(2))', 'y = (x + np.log(2)).sum()')
-    >>> replaced("y = a - pt.log(p)", (8, 17), "-{pt}.softplus(z)")
-    ('pt.softplus(z)', 'y = a + pt.softplus(z)')
-    >>> replaced("loss = -pt.log(p).mean()", (8, 17), "-{pt}.softplus(z)")
-    ('pt.softplus(z)', 'loss = pt.softplus(z).mean()')
-    """
-    code = text.partition("  #")[0]
-    tree = parsed_line(code)
-    if tree is None or not marked or "{x}" in template:
-        return None
-    span = _in_bytes(code, marked)
-    same = [node for node in _expressions(tree) if _span(node) == span]
-    if not same:
-        return None
-    new = bare(template.format(pt=_module(tree, module)))
-    root = ast.parse(new, mode="eval").body
-    before = _sign_before(code, same[0], tree) if _is_negative(root) else None
-    if before is not None and _is_negative(root):  # (-x in place of y: a - y is a + x)
-        sign, begin = before
-        new = ast.unparse(root.operand)
-        inner = f"({new})" if _compound(root.operand) else new
-        return new, _spliced(code, (begin, span[1]), sign + inner)
-    if not _stands_alone(same[0], tree) and _compound(root):
-        return f"({new})", _spliced(code, span, f"({new})")
-    return new, _spliced(code, span, new)
-
-
-def rewritten(
-    text: str, expression: str, template: str, module: str = "pt"
-) -> tuple[str, str] | None:
-    """Return a changed expression, and the line with it, or None if the line does not have it once.
-
-    Parameters
-    ----------
-    text : str
-        The line.
-    expression : str
-        The expression, which the line may write with other spaces.
-    template : str
-        What to write, with ``{x}`` for the expression and ``{pt}`` for PyTensor's module.
-    module : str
-        PyTensor's module, for a line that does not name it.
-
-    Examples
-    --------
-    >>> rewritten("pm.Categorical('y', p / p.sum())", "p/p.sum()", "{pt}.maximum({x}, 1e-12)")
-    ('pt.maximum(p / p.sum(), 1e-12)', "pm.Categorical('y', pt.maximum(p / p.sum(), 1e-12))")
-    """
-    code = text.partition("  #")[0]
-    tree, wanted = parsed_line(code), _parsed(expression)
-    if tree is None or not expression or wanted is None:
-        return None
-    same = [node for node in _expressions(tree) if _is_same(node, wanted.body[0])]
-    if len(same) != 1:
-        return None
-    new, line = _with_change(code.encode(), same[0], template, _module(tree, module))
-    return new, line.decode().rstrip()
-
-
-def _is_same(node: ast.expr, statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and ast.dump(node) == ast.dump(statement.value)
-
-
-def with_keyword(text: str, marked: Span | None, keyword: str) -> tuple[str, str] | None:
-    """Return an argument and the line in which the marked call has it, or None.
-
-    The call must have the argument already, with another value.
-
-    Parameters
-    ----------
-    text : str
-        The line.
-    marked : tuple of int or None
-        Where the call begins and ends.
-    keyword : str
-        The name of the argument and its new value.
-
-    Examples
-    --------
-    >>> with_keyword("f = gp.prior('f', X, jitter=0.0)", (4, 32), "jitter=1e-10")
-    ('jitter=1e-10', "f = gp.prior('f', X, jitter=1e-10)")
-    """
-    code = text.partition("  #")[0]
-    tree = parsed_line(code)
-    name, _, value = keyword.partition("=")
-    if tree is None or not marked or not value:
-        return None
-    span = _in_bytes(code, marked)
-    calls = [n for n in _expressions(tree) if isinstance(n, ast.Call) and _span(n) == span]
-    given = [k for call in calls for k in call.keywords if k.arg == name]
-    return (keyword, _spliced(code, _span(given[0].value), value)) if given else None
+        Examples
+        --------
+        >>> Line("f = gp.prior('f', X, jitter=0.0)", [(4, 32)]).with_keyword("jitter=1e-10")
+        ('jitter=1e-10', "f = gp.prior('f', X, jitter=1e-10)")
+        """
+        name, _, value = keyword.partition("=")
+        call = self._marked()
+        keywords = call.keywords if isinstance(call, ast.Call) and value else ()
+        given = [k.value for k in keywords if k.arg == name]
+        return (keyword, _spliced(self.code, _span(given[0]), value)) if given else None
 
 
 def index_of_argument(text: str, marked: Span | None) -> str:
@@ -210,8 +150,7 @@ def index_of_argument(text: str, marked: Span | None) -> str:
     '[rows, y]'
     """
     marked_text = text[slice(*marked)] if marked else ""
-    tree = _parsed(marked_text)
-    call = getattr(tree.body[0], "value", None) if tree is not None and tree.body else None
+    call = expression_of(marked_text)
     argument = call.args[0] if isinstance(call, ast.Call) and call.args else None
     if not isinstance(argument, ast.Subscript):
         return ""
@@ -240,7 +179,7 @@ def bare(text: str) -> str:
     ('a + b', '(a) + f(b)')
     """
     inner = text[1:-1]
-    is_whole = text.startswith("(") and text.endswith(")") and _parsed(inner) is not None
+    is_whole = text.startswith("(") and text.endswith(")") and expression_of(inner)
     return inner if is_whole else text
 
 
@@ -363,9 +302,16 @@ def _span(node: ast.expr) -> Span:
     return node.col_offset, node.end_col_offset
 
 
-def _parsed(code: str) -> ast.Module | None:
+def expression_of(text: str) -> ast.expr | None:
+    """Return the tree of an expression; None if a text is no Python code.
+
+    Examples
+    --------
+    >>> expression_of("a[0] + b") is None, expression_of("an unnamed input") is None
+    (False, True)
+    """
     try:
-        return ast.parse(code)
+        return ast.parse(text, mode="eval").body
     except SyntaxError:
         return None
 
@@ -408,13 +354,6 @@ def parsed_line(code: str) -> ast.Module | None:
     return None
 
 
-def _expressions(tree: ast.Module) -> Iterator[ast.expr]:
-    """Yield the expressions that begin and end in the line."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.expr) and node.lineno == node.end_lineno == 1:
-            yield node
-
-
 def _compound(node: ast.AST) -> bool:
     return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp))
 
@@ -442,7 +381,7 @@ def _operands(node: ast.AST, op: str) -> list[ast.expr] | None:
     return None
 
 
-def _module(tree: ast.Module, default: str = "pt") -> str:
+def _module(tree: ast.Module, default: str) -> str:
     """Return the module name that the line uses for PyTensor's functions, such as ``pt``."""
     names = [
         ast.unparse(node.func.value)

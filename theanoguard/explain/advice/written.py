@@ -188,21 +188,6 @@ def as_template(code: str, file: str) -> str:
     return re.sub(r"\bpt\.", "{pt}.", re.sub(r"\bnp\.log\(([^()]+)\)", log, code))
 
 
-def is_expression(text: str) -> bool:
-    """Return whether a text is Python code.
-
-    Examples
-    --------
-    >>> is_expression("a[0] + b"), is_expression("an unnamed input")
-    (True, False)
-    """
-    try:
-        ast.parse(text, mode="eval")
-    except SyntaxError:
-        return False
-    return True
-
-
 @dataclass(frozen=True)
 class Made:
     """What the code of a remedy makes of its operands.
