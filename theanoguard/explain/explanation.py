@@ -269,7 +269,7 @@ def _with_remedies(facts: Facts) -> Advice:
         told = replace(told, provenance=_placed(told, outcome.node))
     meaning = _meaning(facts, told, outcome)
     from_data = deeper.hint if deeper and deeper.role in ROLES and deeper.size > 1 else None
-    if from_data is not None and not outcome.helps:
+    if from_data is not None and not outcome.text:
         told = replace(told, hint=from_data)
     elif outcome.text is not None and told.hint is not None:
         if meaning.kind != "none" and _may_diverge(facts, told, outcome):
@@ -306,7 +306,7 @@ def _may_diverge(facts: Facts, cause: Cause, outcome: Outcome) -> bool:
     too_large = cause.kind != "nan" and not (
         cause.hint is not None and cause.hint.key == "diverging-update"
     )
-    return too_large and not outcome.helps and updates_numbers(facts.trip.fgraph)
+    return too_large and not outcome.text and updates_numbers(facts.trip.fgraph)
 
 
 def _in_users_functions(cause: Cause, outcome: Outcome) -> Cause:

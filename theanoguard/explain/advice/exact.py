@@ -6,6 +6,7 @@ PyTensor's module, and the variable.  The code is run for a trial and printed in
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -85,13 +86,23 @@ def exact_forms(variable: Variable) -> Iterator[Form]:
 
 
 def _build_of(template: str, x: Variable) -> Build:
-    """Return what computes the code of a form in the dtype of its variable."""
     if template == _LOG_DETERMINANT:
         return lambda new: _log_determinant(new(x))
-    numpy = SimpleNamespace(log=lambda number: np.asarray(np.log(number), x.type.dtype))
-    names = {"pt": pt, "np": numpy, "theanoguard": SimpleNamespace(stable=forms)}
-    code = template.format(pt="pt", x="x")
-    return lambda new: eval(code, {**names, "x": new(x)})  # noqa: S307  (our own code)
+    return lambda new: run(template, new(x))
+
+
+def run(template: str, x: Variable, size: float = 0.0) -> Variable:
+    """Return what code makes of a variable, with its numbers in the dtype of the variable.
+
+    The code may have ``{pt}``, ``{x}`` and ``{size}``.
+    """
+    in_dtype = partial(np.asarray, dtype=x.type.dtype)
+    names = {
+        **{"x": x, "pt": pt, "size": in_dtype(size)},
+        "np": SimpleNamespace(log=lambda number: in_dtype(np.log(number))),
+        "theanoguard": SimpleNamespace(stable=forms),
+    }
+    return eval(template.format(pt="pt", x="x", size="size"), names)  # noqa: S307  (our own code)
 
 
 class _NoBounds:

@@ -428,9 +428,9 @@ _TABLE = [
         " switch(eq(n, 0), 0, x / switch(eq(n, 0), 1, n)).",
     ),
     (
-        "true_div",
+        "true_div reciprocal",
         "gradient-at-zero",
-        lambda s: s.backward and _second(s) == 0,
+        lambda s: s.backward and s.operands[-1] == 0,
         "The derivative divides by 0 here: the forward operation is not differentiable at this"
         " value. Use a formula that is smooth there, or leave this element out: switch(ok, f(x), 0)"
         " with f(switch(ok, x, 1)) inside.",
@@ -469,14 +469,6 @@ _TABLE = [
         lambda s: _tiny(_second(s)),
         "The divisor is almost 0 ({1}). Find out why it is so small. If it is right, raise"
         " big_threshold.",
-    ),
-    (
-        "reciprocal",
-        "gradient-at-zero",
-        lambda s: s.backward and _first(s) == 0,
-        "The derivative divides by 0 here: the forward operation is not differentiable at this"
-        " value. Use a formula that is smooth there, or leave this element out: switch(ok, f(x), 0)"
-        " with f(switch(ok, x, 1)) inside.",
     ),
     (
         "reciprocal",

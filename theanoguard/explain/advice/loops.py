@@ -22,7 +22,7 @@ from theanoguard._provenance.designating import made_by_grad
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.logarithms import InLogs
 from theanoguard.explain.advice.source_edit import filled
-from theanoguard.explain.advice.trials import AsBuilt, Body, Builders, Spot
+from theanoguard.explain.advice.trials import AsBuilt, Body, Builders, Spot, fixed
 from theanoguard.explain.advice.written import Made, arguments_at
 from theanoguard.stable.patterns import New, rebuild
 
@@ -64,7 +64,7 @@ class Edit:
         """Return whether the code gives the logarithm for other values of its operands as well."""
         assert self.inner is not None
         own = {v: v.type() for v in self.logged}
-        (user,) = rebuild([self.inner], {v: _given(pt.exp(o)) for v, o in own.items()})
+        (user,) = rebuild([self.inner], {v: fixed(pt.exp(o)) for v, o in own.items()})
         with np.errstate(all="ignore"):
             values = {o: np.log(self.spot.replay.value(v)) for v, o in own.items()}
         operands = [own.get(v, v) for v in self.operands.values()]
@@ -117,7 +117,7 @@ class LoopInLogs:
             outputs = rebuild(self.body.graph.outputs, {step.variable: build[id(step)]})
             outer = [new(v) for v in node.inputs]
             for i, edit in edited.items():
-                changed = {edit.variable: _given(build[id(edit)](new))}
+                changed = {edit.variable: fixed(build[id(edit)](new))}
                 (outer[i],) = rebuild([node.inputs[i]], changed)
             other = scan_of(op, list(self.body.graph.inputs), outputs).make_node(*outer)
             return other.outputs[self.state.index]
@@ -132,10 +132,6 @@ class LoopInLogs:
 
 def _is_of_gradient(built: AsBuilt, spot: Spot, node: Apply) -> bool:
     return made_by_grad(built.original(spot.at(node)))
-
-
-def _given(variable: Variable) -> Callable[[New], Variable]:
-    return lambda new: variable
 
 
 def _build(edit: Edit, made: Made) -> Callable[[New], Variable]:

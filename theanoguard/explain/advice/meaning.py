@@ -87,7 +87,7 @@ def meaning_of(
         Returns how the report names an output of the graph as built.
     """
     if cause.kind == "big":
-        return _big(judge, cause)
+        return _big(judge)
     kind = judge.kind
     if kind == "harmless":
         return Meaning(kind, "The results of this call are finite: only this value is not.")
@@ -106,7 +106,7 @@ def meaning_of(
     return _without_value(judge, judge.place, origins)
 
 
-def _big(judge: Judge, cause: Any) -> Meaning:
+def _big(judge: Judge) -> Meaning:
     """Return the meaning of a finite value that is above the threshold."""
     if judge.place is None:
         return Meaning("big")

@@ -13,6 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -41,7 +42,7 @@ from theanoguard._provenance.places import place_text
 from theanoguard._provenance.source import lines_of, on_one_line
 from theanoguard._pytensor import without_traces
 from theanoguard._steps import ForeignError, attempt
-from theanoguard.explain.advice.exact import Form, exact_forms
+from theanoguard.explain.advice.exact import Form, exact_forms, run
 from theanoguard.explain.advice.hints import GROWS, UNDERFLOWED, WITHOUT_TRIAL, with_hint
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.logarithms import InLogs, axes_text
@@ -63,6 +64,7 @@ from theanoguard.explain.advice.trials import (
     Spot,
     Trial,
     as_built,
+    fixed,
 )
 from theanoguard.explain.advice.written import (
     OPERAND,
@@ -181,11 +183,6 @@ class Outcome:
     judge: Any = None
     grade: str = ""
 
-    @property
-    def helps(self) -> bool:
-        """Whether a remedy makes the call sound."""
-        return bool(self.text)
-
 
 # ---------------------------------------------------------------- the table
 
@@ -198,8 +195,7 @@ class _Guarded:
     ----------
     operand : int
     template : str
-        With ``{size}`` for a small number.
-    make : callable
+        As for :func:`~theanoguard.explain.advice.exact.run`.
     sizes : tuple of float
         They are tried in order, from the smallest change of the values to the largest.
     when : callable
@@ -213,25 +209,23 @@ class _Guarded:
         The argument of a library's function that takes the number.
     steady : bool
         Whether the results must not depend on the small number: a quotient by it may be huge.
+    make : callable or None
+        Does what the code does, if not by running it.
     """
 
     operand: int
     template: str
-    make: Callable
     sizes: tuple = (0.0,)
     when: Callable = lambda values: True
     within: tuple | None = None
     changes: str = ""
     keyword: str = ""
     steady: bool = False
+    make: Callable | None = None
 
-
-def _at_least(x: Variable, size: float) -> Variable:
-    return pt.maximum(x, np.asarray(size, x.type.dtype))
-
-
-def _inside_one(x: Variable, size: float) -> Variable:
-    return pt.clip(x, np.asarray(-1 + size, x.type.dtype), np.asarray(1 - size, x.type.dtype))
+    def applied(self, x: Variable, size: float) -> Variable:
+        """Return the changed operand."""
+        return run(self.template, x, size) if self.make is None else self.make(x, size)
 
 
 def _jitter(x: Variable, size: float) -> Variable:
@@ -246,13 +240,10 @@ def _is_even(values: Sequence[Any]) -> bool:
 
 _TINY = (1e-12, 1e-9, 1e-6, 1e-3)
 _FLAT = "where {x} is below {size}, the result no longer depends on it"
-_AT_LEAST = _Guarded(
-    0, "{pt}.maximum({x}, {size})", _at_least, _TINY, within=(0, np.inf), changes=_FLAT
-)
+_AT_LEAST = _Guarded(0, "{pt}.maximum({x}, {size})", _TINY, within=(0, np.inf), changes=_FLAT)
 _CLIP = _Guarded(
     0,
     "{pt}.clip({x}, -1 + {size}, 1 - {size})",
-    _inside_one,
     _TINY,
     within=(-1, 1),
     changes="where {x} is within {size} of -1 or 1, the result no longer depends on it",
@@ -260,23 +251,21 @@ _CLIP = _Guarded(
 _CLIP_CLOSED = _Guarded(
     0,
     "{pt}.clip({x}, -1, 1)",
-    _inside_one,
     when=lambda values: 1 < np.max(np.abs(values[0])) < 1 + 1e-6,
     changes="where {x} is outside of -1 to 1, it counts as the nearer of them",
 )
 _JITTER = _Guarded(
     0,
     "{x} + {size} * {pt}.eye({x}.shape[-1])",
-    _jitter,
     (1e-10, 1e-8, 1e-6, 1e-4),
     changes="{size} is added to the diagonal of every matrix",
     keyword="jitter",
+    make=_jitter,
 )
 
 _ONE_FOR_ZERO = _Guarded(
     0,
     "{pt}.switch({pt}.gt({x}, 0), {x}, 1)",
-    lambda x, size: pt.switch(x > 0, x, np.asarray(1, x.type.dtype)),
     changes="where {x} is 0, 0 times its logarithm counts as 0, which is the limit",
 )
 _LOGS = ("log", "log2", "log10")
@@ -285,13 +274,10 @@ WITH_JITTER = ("cholesky", "matrixInverse", "det", "sLogDet", "slogdet", "solve"
 """Operations on a matrix that may be singular."""
 
 UNROUNDED: dict[str, _Guarded] = {
-    **dict.fromkeys(
-        ("arccos", "arcsin"),
-        _Guarded(0, "{pt}.clip({x}, -1, 1)", lambda x, size: pt.clip(x, -1, 1)),
-    ),
-    "arccosh": _Guarded(0, "{pt}.maximum({x}, 1)", lambda x, size: pt.maximum(x, 1)),
-    "sqrt": _Guarded(0, "{pt}.maximum({x}, 0)", lambda x, size: pt.maximum(x, 0)),
-    "pow": _Guarded(0, "abs({x})", lambda x, size: abs(x), when=_is_even),
+    **dict.fromkeys(("arccos", "arcsin"), _Guarded(0, "{pt}.clip({x}, -1, 1)")),
+    "arccosh": _Guarded(0, "{pt}.maximum({x}, 1)"),
+    "sqrt": _Guarded(0, "{pt}.maximum({x}, 0)"),
+    "pow": _Guarded(0, "abs({x})", when=_is_even),
 }
 """Changes to an operand that rounding has moved out of the domain, by the user's operation."""
 
@@ -308,7 +294,6 @@ GUARDED: dict[str, tuple[_Guarded, ...]] = {
             _Guarded(
                 0,
                 "{pt}.maximum({x}, {size})",
-                _at_least,
                 (-1e9,),
                 when=lambda values: not np.any(np.isnan(values[0]) | np.isposinf(values[0])),
                 changes="where all of {x} is -inf, all weights are equal",
@@ -413,7 +398,7 @@ def same_functions(judge: Judge, backward: bool) -> Iterator[Remedy]:
         for variable in _around(spot):
             if scalar_class(variable) is ps.TrueDiv:
                 for edit, new in scaled(spot, variable):
-                    yield Remedy(spot, "", {variable: _given(new)}, edits=(edit,), in_words=True)
+                    yield Remedy(spot, "", {variable: fixed(new)}, edits=(edit,), in_words=True)
     for variable, in_logs in logs.items():
         words = _with_logs(spot, {variable: in_logs})
         if any(isinstance(v.owner.op, Scan) for _, v in in_logs.parts):
@@ -421,10 +406,6 @@ def same_functions(judge: Judge, backward: bool) -> Iterator[Remedy]:
             for loop in loops_in_logs(judge.built, around, variable, in_logs.of):
                 yield replace(words, edits=loop.all_edits, loop=loop)
         yield words
-
-
-def _given(variable: Variable) -> Build:
-    return lambda new: variable
 
 
 def _from_maximum(spot: Spot) -> Iterator[Remedy]:
@@ -511,8 +492,7 @@ def _finite_masks(spot: Spot) -> Iterator[Remedy]:
             continue
         for i in (1, 2):
             if constant_number(variable.owner.inputs[i]) == -np.inf:
-                found = spot.at(variable.owner)
-                lowest = lambda x: pt.full_like(x, _LOWEST)  # noqa: E731
+                found, lowest = spot.at(variable.owner), partial(run, "{pt}.full_like({x}, -1e9)")
                 builders = {n.outputs[0]: _with_operand(n, i, lowest) for n in found.nodes}
                 changes = "where all entries are masked, all weights are equal"
                 masked = variable.owner.inputs[i]
@@ -602,20 +582,14 @@ def _parts_text(parts: Sequence[tuple[str, Variable]], line: SourceLine | None) 
     """Return what is computed in place of what, and on which line."""
     places: dict[str, dict[str, None]] = {}
     for what, variable in parts:
-        places.setdefault(_where(source_place(variable), line), {})[what] = None
+        place = source_place(variable)
+        where = "" if place is None else _on_lines([place], _in_one_file([place], line))
+        places.setdefault(where, {})[what] = None
     if len(places) > 1:
         places.pop("", None)  # (the user did not write what has no line, such as a transform)
     texts = [listed(what) + where for where, what in places.items()]
     more = [f"{len(texts) - MAX_PARTS} more"] if len(texts) > MAX_PARTS else []
     return f"logarithms throughout ({'; '.join([*texts[:MAX_PARTS], *more])})"
-
-
-def _where(place: SourceLine | None, line: SourceLine | None) -> str:
-    """Return where an operation is, with the file if it is not the file of `line`."""
-    if place is None:
-        return ""
-    same = line is None or line.file == place.file
-    return f" on line {place.line}" if same else f" at {_at(place)}"
 
 
 def _guards_of(spot: Spot) -> Iterator[Remedy]:
@@ -645,7 +619,7 @@ def _tightened(spot: Spot, guarded: _Guarded, size: float) -> Remedy | None:
         return None
 
     def builder(node: Apply, position: int) -> Build:
-        return lambda new: guarded.make(new(node.inputs[position]), size)
+        return lambda new: guarded.applied(new(node.inputs[position]), size)
 
     found, position = spot.at(node), node.inputs.index(inside[0])
     text = guarded.template.replace("{size}", _number(size))
@@ -698,7 +672,7 @@ def _inside(name: str, template: str) -> str:
 
 def _guarded(spot: Spot, guarded: _Guarded, size: float) -> Remedy:
     def builders_with(size: float) -> Builders:
-        change = lambda x: guarded.make(x, size)  # noqa: E731
+        change = partial(guarded.applied, size=size)
         return {n.outputs[0]: _with_operand(n, guarded.operand, change) for n in spot.nodes}
 
     template = guarded.template.replace("{size}", _number(size))
@@ -737,11 +711,11 @@ def _number(size: float) -> str:
     return f"{size:g}".replace("e-0", "e-").replace("e+0", "e")
 
 
-def _around(spot: Spot, depth: int = 5) -> list[Variable]:
+def _around(spot: Spot) -> list[Variable]:
     """Return the outputs of a spot, and the variables a few steps down- and upstream of them."""
     down = up = list(spot.node.outputs)
     found = down[:]
-    for _ in range(depth):
+    for _ in range(5):
         down = [c.outputs[0] for v in down for c in spot.clients.get(v, ())][:20]
         up = [i for v in up if v.owner is not None for i in v.owner.inputs][:20]
         found += down + up
@@ -828,10 +802,6 @@ _SMALLER = (2, 10, 100)
 """By how much a number is divided that may let the values of a loop grow."""
 
 
-def _divided_by(size: float) -> Callable[[Any], Any]:
-    return lambda value: value / size
-
-
 def _with_less_growth(built: AsBuilt, cause: Cause, known: Outcome | None) -> Outcome | None:
     """Return the outcome with a number that, if it is smaller, keeps a loop from growing."""
     if not cause.path or cause.hint is None:
@@ -840,7 +810,7 @@ def _with_less_growth(built: AsBuilt, cause: Cause, known: Outcome | None) -> Ou
         return None
     bad = "no such value" if cause.kind == "big" else "finite values"
     for leaf, size in itertools.product(built.leaves_of_loops(), _SMALLER):
-        if leaf.name and built.is_sound_with(leaf, _divided_by(size)):
+        if leaf.name and built.is_sound_with(leaf, size):
             what = f"{leaf.name} / {size} in place of the {ROLES[role_of(leaf)]} {leaf.name}"
             fact, otherwise, _ = cause.hint.text.partition("; else ")
             text = f"With {what} this call gives {bad}."
@@ -979,7 +949,7 @@ def _on_whole_call(judge: Judge, cause: Cause) -> Iterator[str]:
             yield f"With float64 in place of {cause.dtype} {trial.text}."
     if cause.hint is not None and cause.hint.key in OVERFLOWED:
         for leaf, size in built.large_leaves(judge.spot):
-            if leaf.name and built.is_sound_with(leaf, _divided_by(size)):
+            if leaf.name and built.is_sound_with(leaf, size):
                 name, role = leaf.name, ROLES[role_of(leaf)]
                 yield (
                     f"With {name} / {_number(size)} in place of the {role} {name} this call gives"

@@ -74,6 +74,11 @@ MAX_STEPS = 20_000
 """Largest number of steps in a loop.  The loop as built stores all of its steps."""
 
 
+def fixed(variable: Variable) -> Callable:
+    """Return what puts a variable in the place of another one."""
+    return lambda new: variable
+
+
 def has_body(op: Op) -> bool:
     """Return whether an operation has an inner graph that the user wrote.
 
@@ -624,7 +629,7 @@ class AsBuilt:
                 slope = self._slope_of(head, leaves, slopes, values)
                 if slope is None:
                     return None
-                replaced[head] = lambda new, slope=slope: slope
+                replaced[head] = fixed(slope)
         changed = changed or costs
         outputs = rebuild(changed, replaced)
         results = dict(zip(changed, self._evaluated(outputs), strict=True))
@@ -718,17 +723,10 @@ class AsBuilt:
             found += sorted(leaves, key=lambda v: np.size(self.value(v)))
         return found[:MAX_LEAVES]
 
-    def is_sound_with(self, leaf: Variable, change: Callable[[Any], Any]) -> bool:
-        """Return whether the call is sound if an input or shared variable has another value.
-
-        Parameters
-        ----------
-        leaf : Variable
-        change : callable
-            Returns the other value of the same dtype.
-        """
+    def is_sound_with(self, leaf: Variable, divisor: float) -> bool:
+        """Return whether the call is sound with an input or shared variable divided by a number."""
         value = self._replay.value(leaf)
-        changed = {**self._live, leaf: np.asarray(change(value), value.dtype)}
+        changed = {**self._live, leaf: np.asarray(value / divisor, value.dtype)}
         return not any(map(self.is_bad, self._evaluated(self.outputs, changed)))
 
     def in_earlier_call(self, outputs: Sequence[Variable]) -> list | None:

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +20,7 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 
 from theanoguard._provenance.source import SourceLine
 from theanoguard.explain.advice.source_edit import parsed_line
+from theanoguard.explain.advice.trials import fixed
 from theanoguard.stable.patterns import rebuild
 
 OPERAND = "operand_of_the_user"
@@ -174,10 +175,6 @@ def spellings(template: str, file: str, text: str) -> list[str]:
     return [t.replace("{pt}", name).replace(STABLE, stable) for t in templates for name in names]
 
 
-def _given(variable: Variable, new: Any) -> Variable:
-    return variable
-
-
 def as_template(code: str, file: str) -> str:
     """Return code with ``{pt}`` for PyTensor's module, without NumPy where the file has no name."""
     numpy = [name for name, value in globals_of(file).items() if value is np]
@@ -206,7 +203,7 @@ class Made:
         """Return the result for other operands."""
         # (clone_replace would also clone what computes the variables, which may have side effects)
         given = dict(zip(self.operands, variables, strict=True))
-        return rebuild([self.result], {own: partial(_given, v) for own, v in given.items()})[0]
+        return rebuild([self.result], {own: fixed(v) for own, v in given.items()})[0]
 
     def rewritten(self) -> "Made":
         """Return the same after the rewrites that PyTensor applies when it compiles."""
