@@ -99,7 +99,6 @@ def explained(error: ImportError, what: str = "") -> ImportError:
 
     Parameters
     ----------
-    error : ImportError
     what : str
         What does not work without the name; by default all of theanoguard.
 
@@ -193,7 +192,6 @@ def take_class(thing: Any, kind: type, what: str) -> None:
     Parameters
     ----------
     thing : object
-    kind : type
     what : str
         What does not work where that is not possible.
 

@@ -20,7 +20,6 @@ def bounded(text: str, rest: str, of: str | None = None) -> str:
 
     Parameters
     ----------
-    text : str
     rest : str
         How to see the rest, as a sentence.
     of : str, optional
@@ -61,8 +60,6 @@ def html_table(
 
     Parameters
     ----------
-    title : str
-    heads : sequence of str
     rows : iterable of sequence
         Each cell is shown as its text.
     rest : str

@@ -54,7 +54,6 @@ def attempt(what: str, default: T, function: Callable[..., T], *args: Any) -> T:
         What the function finds out, such as ``"the advice"``.
     default : object
         Returned if the function fails.
-    function : callable
     *args
         Its arguments.
     """

@@ -341,7 +341,6 @@ def _evaluate(
 
     Parameters
     ----------
-    variables : sequence of Variable
     values : dict
         Values that are known, by variable.
     root_value : callable

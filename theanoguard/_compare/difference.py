@@ -122,7 +122,6 @@ def difference(expected: Any, found: Any, tolerance: Tolerance = Tolerance()) ->
     Parameters
     ----------
     expected, found : array_like or sparse matrix
-    tolerance : Tolerance
 
     Examples
     --------

@@ -54,7 +54,6 @@ def recast(
 
     Parameters
     ----------
-    inputs, outputs : sequence of Variable
     precision : {"float32", "float64"}
 
     Returns
@@ -149,8 +148,6 @@ def unfused(
 
     Parameters
     ----------
-    composite : Composite
-    inputs : sequence of TensorVariable
     constant : callable
         ``constant(data)`` returns what the data of a constant become.
     apply : callable, optional

@@ -363,7 +363,6 @@ def without_damage(fgraph: FunctionGraph, fused: bool = True) -> dict[Variable, 
 
     Parameters
     ----------
-    fgraph : FunctionGraph
     fused : bool
         Whether fused operations stay so.
 

@@ -351,7 +351,6 @@ def fused_operands(place: Place, made: Made) -> list[np.ndarray] | None:
     ----------
     place : Place
         An element of the fused node's output.
-    made : Made
 
     Returns
     -------

@@ -540,9 +540,7 @@ def check_sequence(number: int, sequence: Any, n_steps: int) -> None:
 
     Parameters
     ----------
-    number : int
     sequence : array
-    n_steps : int
 
     Raises
     ------

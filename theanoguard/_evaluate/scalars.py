@@ -203,7 +203,6 @@ def compiled_step(
 
     Parameters
     ----------
-    composite : Composite
     values : sequence of scalars
         Its operands.
     final : ScalarStep
@@ -283,7 +282,6 @@ def term_of(reduction: Composite, elements: Any, output_type: ScalarType) -> Ope
     reduction : Composite
         The scalar operation; its operands are the running result and one element.
     elements : ndarray or scalar
-    output_type : ScalarType
 
     Returns
     -------

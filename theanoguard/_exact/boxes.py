@@ -41,7 +41,6 @@ def boxes_of(
 
     Parameters
     ----------
-    outputs : sequence of Variable
     wanted : sequence of (box or None)
         The box of each output that is asked for, or None for all.
     value_of : callable
@@ -102,12 +101,10 @@ def operand_boxes(
     ----------
     op : Op
         ``node.op``, on which the function is dispatched.
-    node : Apply
     inputs : sequence
         Values of the node's inputs.
     output : int
         Which output.
-    box : tuple of ndarray
 
     Returns
     -------
@@ -250,7 +247,6 @@ def floats_inside(node: Apply, inputs: Sequence[Any]) -> Any:
 
     Parameters
     ----------
-    node : Apply
     inputs : sequence
         Values of the node's inputs; None where one is not known.
 

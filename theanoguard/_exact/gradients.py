@@ -25,7 +25,6 @@ def cotangents_of(outputs: list[Variable], given: Iterable[Variable]) -> frozens
 
     Parameters
     ----------
-    outputs : list of Variable
     given : iterable of Variable
         Where the evaluation begins.
     """
@@ -50,12 +49,10 @@ def without_masked(
 
     Parameters
     ----------
-    node : Apply
     values : list of ndarray
         Of the operands.
     result : ndarray
         As the operation computes it.
-    cotangents : frozenset of Variable
     """
     kind = type(getattr(node.op, "scalar_op", None))
     linear = node.inputs if kind is ps.Mul else node.inputs[:1] if kind is ps.TrueDiv else ()

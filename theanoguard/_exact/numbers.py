@@ -129,7 +129,6 @@ def in_numpy(node: Apply, values: list[Any]) -> list[Any] | None:
 
     Parameters
     ----------
-    node : Apply
     values : list
         Of the inputs.
     """

@@ -26,7 +26,6 @@ def exact_value(op: Op, node: Apply, twin: Any, values: list[Any]) -> list[Any] 
     ----------
     op : Op
         ``node.op``, on which the function is dispatched.
-    node : Apply
     twin : Twin
         The graph that the node is in.
     values : list

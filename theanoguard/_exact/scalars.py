@@ -354,9 +354,7 @@ def of_elements(rule: Rule, op: Any, operands: tuple[arb, ...]) -> arb:
 
     Parameters
     ----------
-    rule : Rule
     op : ScalarOp
-    operands : tuple of arb
     """
     kinds = {kind_of(x) for x in operands}
     if "none" in kinds:

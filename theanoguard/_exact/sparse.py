@@ -128,7 +128,6 @@ def of_sparse(node: Apply, values: list[Any], kernels: Any, spend: Callable) -> 
 
     Parameters
     ----------
-    node : Apply
     values : list
         Of the inputs.
     kernels : Kernels

@@ -420,7 +420,6 @@ def evaluate(
 
     Parameters
     ----------
-    variables : sequence of Variable
     given : mapping of Variable to value
         Values of inputs, or of any other variables.  Shared variables have their own.
     live : callable or mapping, optional

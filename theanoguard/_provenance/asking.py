@@ -135,7 +135,6 @@ def built_from(fgraph: FunctionGraph, node: Apply, known: Iterable[Variable]) ->
 
     Parameters
     ----------
-    fgraph : FunctionGraph
     node : Apply
         A node of the graph.
     known : iterable of Variable

@@ -39,10 +39,6 @@ Owner: TypeAlias = tuple[Variable, Variable, Variable | None]
 def gradient_frame(traces: Iterable[Sequence[Entry]]) -> str | None:
     """The innermost frame of gradient building in some stack traces.
 
-    Parameters
-    ----------
-    traces : list of list of (file, line, function, text)
-
     Returns
     -------
     str or None

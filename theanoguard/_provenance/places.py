@@ -99,7 +99,6 @@ def place_text(source: SourceLine, column: bool = True) -> str:
 
     Parameters
     ----------
-    source : SourceLine
     column : bool
         Whether to include the column.
 
@@ -142,8 +141,6 @@ def source_lines(
 
     Parameters
     ----------
-    source : SourceLine
-    width : int
     link : callable
         ``link(place, file)`` returns the text of the place, for example as a terminal link.
 

@@ -245,7 +245,6 @@ def is_built_at(variable: Any, place: SourceLine | None) -> bool:
     Parameters
     ----------
     variable : Variable
-    place : SourceLine or None
     """
     entries = user_entries(variable)
     if place is None or not entries:

@@ -133,7 +133,6 @@ class ProvenanceTracker(Feature):
 
         Parameters
         ----------
-        fgraph : FunctionGraph
         made : dict of Apply to (Variable or None)
             The nodes that the lowering made, which have the traces and names of what they were
             lowered from, and the variable that each computes, if it was in the graph before.

@@ -514,8 +514,6 @@ def register_rewrite(
 
     Parameters
     ----------
-    database : RewriteDatabase
-    name : str
     rewriter : RewriteDatabase, GraphRewriter or NodeRewriter
     *tags : str
     **settings
@@ -554,7 +552,6 @@ def withhold_rewrite(database: RewriteDatabase, name: str) -> Callable[[], None]
 
     Parameters
     ----------
-    database : RewriteDatabase
     name : str
         Where there is no rewrite of the name, nothing happens.
     """
@@ -582,8 +579,6 @@ def untag_rewrites(
 
     Parameters
     ----------
-    database : RewriteDatabase
-    tag : str
     kept : iterable of str
         The names of the rewrites that keep the tag.
     """
@@ -623,8 +618,6 @@ def name_rewrites(database: RewriteDatabase, alias: str, name: str) -> Callable[
 
     Parameters
     ----------
-    database : RewriteDatabase
-    alias : str
     name : str
         The name or a tag of rewrites.
     """
@@ -640,7 +633,6 @@ def protect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
     ----------
     fgraph : FunctionGraph
         Before it is rewritten.
-    variables : iterable of Variable
     """
     fgraph.attach_feature(_Protected(list(variables)))
 

@@ -51,7 +51,6 @@ def is_untraced(file: str, parts: tuple[str, ...]) -> bool:
 
     Parameters
     ----------
-    file : str
     parts : tuple of str
         What the paths of these files contain, such as ``"pytensor/tensor/"``.
     """

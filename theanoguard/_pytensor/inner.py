@@ -474,7 +474,6 @@ def rewritten_3_0(op: Op, mode: str) -> FunctionGraph:
 
     Parameters
     ----------
-    op : Op
     mode : str
         PyTensor's name of the backend's mode.
     """
@@ -498,12 +497,10 @@ def with_flag(op: Op, graphs: Sequence[FunctionGraph], n: int = 1) -> Op:
 
     Parameters
     ----------
-    op : Scan, OpFromGraph or LazyIfElse
     graphs : list of FunctionGraph
         In the place of those of :func:`inner_graphs_for_jax`, with `n` outputs more at the end,
         which the op then gives as well.  That of a Scan also takes what these were at the step
         before, as inputs before those that do not change.
-    n : int
     """
     new = _with_graphs(op, graphs, lambda info: {"n_untraced_sit_sot": info.n_untraced_sit_sot + n})
     if isinstance(op, LazyIfElse):
@@ -516,7 +513,6 @@ def with_inner_graphs(op: Op, graphs: Sequence[FunctionGraph]) -> Op:
 
     Parameters
     ----------
-    op : Scan, OpFromGraph or LazyIfElse
     graphs : list of FunctionGraph
         In the place of those of :func:`inner_graphs_for_numba`, with one input more at the end,
         which the op then takes as well.

@@ -491,7 +491,6 @@ def hide_callers(codes: Iterable[CodeType], files: Iterable[str]) -> None:
 
     Parameters
     ----------
-    codes : iterable of code
     files : iterable of str
         Parts of names of files, all of whose functions are meant.
     """

@@ -476,7 +476,6 @@ def render_project(project: Project, every: bool) -> str:
 
     Parameters
     ----------
-    project : Project
     every : bool
         Show all places, and not only the first ones of each name.
     """

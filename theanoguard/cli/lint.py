@@ -204,7 +204,6 @@ def tests_of(script: Sequence[str], linted: LintedRun, findings: Sequence[Findin
     ----------
     script : sequence of str
         The program and its arguments.
-    linted : LintedRun
     findings : sequence of Finding
         With witnesses.
     """

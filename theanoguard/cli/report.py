@@ -113,7 +113,6 @@ def is_wanted(
 
     Parameters
     ----------
-    event : GuardEvent
     line : SourceLine or None
         The user's line, where it is known.
     kinds : collection of str, or None
@@ -144,7 +143,6 @@ def is_of(entry: LogEntry, worker: str | None = None, task: str | None = None) -
 
     Parameters
     ----------
-    entry : LogEntry
     worker, task : str or None
         None for any, also for one without a name.
     """
@@ -261,7 +259,6 @@ def render_entry(
 
     Parameters
     ----------
-    entry : LogEntry
     line : SourceLine or None
         The user's line, where the explanation of another entry names it.
     short : bool
@@ -328,7 +325,6 @@ def render_group(
 
     Parameters
     ----------
-    group : Group
     number : int
         Its place among the groups, from 1.
     ends : tuple of (int, int)
@@ -365,7 +361,6 @@ def render_groups(
 
     Parameters
     ----------
-    entries : list of LogEntry
     lines : dict of tuple to SourceLine
         What :func:`lines_of` gave.
     short, color, numbers
@@ -419,7 +414,6 @@ def count(
 
     Parameters
     ----------
-    entries : iterable of LogEntry
     lines : dict of tuple to SourceLine, optional
         What :func:`lines_of` gave; by default it is asked about `entries`.
 

@@ -389,7 +389,6 @@ def overwritten(node: Apply, inputs: list) -> set[int]:
 
     Parameters
     ----------
-    node : Apply
     inputs : list
         Values of ``node.inputs``, after it has run.
     """

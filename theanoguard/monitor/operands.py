@@ -158,7 +158,6 @@ def operands(fgraph: FunctionGraph, step: Step | None) -> list[Operand]:
 
     Parameters
     ----------
-    fgraph : FunctionGraph
     step : Step or None
         None before the first.
     """
@@ -181,8 +180,6 @@ def source_around(
 
     Parameters
     ----------
-    fgraph : FunctionGraph
-    node : Apply or None
     context : int
         How many lines before and after it.
 

@@ -165,7 +165,6 @@ class Dependence:
 
         Parameters
         ----------
-        node : Apply
         inputs : list
             Values of the node's inputs.
         output : int
@@ -183,8 +182,6 @@ class Dependence:
 
         Parameters
         ----------
-        arrays : Arrays
-        node : Apply
         inputs : list
             Values of the node's inputs.
         masks : list of (array of bool or None)

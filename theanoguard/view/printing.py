@@ -661,7 +661,6 @@ def dot_text(model: GraphModel, picture: _Picture | None = None) -> str:
 
     Parameters
     ----------
-    model : GraphModel
     picture : optional
         How to draw it.  The defaults are those of :func:`pydotprint`.
 

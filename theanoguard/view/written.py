@@ -21,7 +21,6 @@ def written_model(
 
     Parameters
     ----------
-    function : Function or None
     compiled : GraphModel
         The model of its compiled graph, whose values and marks the rows get.
     cause : Provenance or None

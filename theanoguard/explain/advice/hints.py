@@ -45,7 +45,6 @@ def with_outcome(hint: Hint, outcome: Any, meaning: Meaning) -> Hint:
 
     Parameters
     ----------
-    hint : Hint
     outcome : Outcome
     meaning : Meaning
         Its sentence says already what happened.
@@ -214,7 +213,6 @@ def advice(key: str, op: str | None = None) -> str:
 
     Parameters
     ----------
-    key : str
     op : str, optional
         Name of the operation, if several have a hint with this key.
 
@@ -755,8 +753,6 @@ def came_in(role: str, array: np.ndarray, bad: np.ndarray) -> Hint:
     Parameters
     ----------
     role : {"input", "shared", "constant", "folded"}
-    array : ndarray
-    bad : ndarray of bool
 
     Examples
     --------

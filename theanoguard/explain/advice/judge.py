@@ -106,7 +106,6 @@ def exact_elements(
 
     Parameters
     ----------
-    elements : list of tuple of (Variable, tuple of int)
     given : mapping of Variable to value
     live : callable
         Returns the value of a variable in floating point, from which decisions are taken.
@@ -306,10 +305,8 @@ class Judge:
 
         Parameters
         ----------
-        variable : Variable
         build : callable
             As :func:`theanoguard.stable.patterns.rebuild` takes it.
-        operands : sequence of Variable
         one_sign : collection of Variable
             Operands whose numbers keep the sign that they have.
         spot : Spot, optional

@@ -145,10 +145,8 @@ def loops_in_logs(
 
     Parameters
     ----------
-    built : AsBuilt
     spot : Spot
         An operation of the function's own graph.
-    log : Variable
     inner : Variable
         The variable whose logarithm it computes.
     """
@@ -208,8 +206,6 @@ def _edit(
 
     Parameters
     ----------
-    spot : Spot
-    inner : Variable
     logged : sequence of Variable
         Variables that hold logarithms.
     place : SourceLine or None

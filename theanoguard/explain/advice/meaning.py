@@ -76,7 +76,6 @@ def meaning_of(
 
     Parameters
     ----------
-    judge : Judge
     cause : Cause
         The cause as the report shows it.
     fact : str

@@ -115,7 +115,6 @@ class Origins:
 
         Parameters
         ----------
-        place : Place
         needs : {"", "positive", "check"}
             What it must be; "check" for any other condition, and an empty text for an argument at
             which only a derivative does not exist.

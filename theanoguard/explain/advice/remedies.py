@@ -375,7 +375,6 @@ def same_functions(judge: Judge, backward: bool) -> Iterator[Remedy]:
 
     Parameters
     ----------
-    judge : Judge
     backward : bool
         Whether only the derivative has no value.
     """

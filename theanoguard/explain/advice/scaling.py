@@ -90,7 +90,6 @@ def scaled(spot: Spot, variable: Variable) -> Iterator[tuple[Edit, Variable]]:
 
     Parameters
     ----------
-    spot : Spot
     variable : Variable
         What the formula computes.
     """

@@ -764,7 +764,6 @@ def widened(
 
     Parameters
     ----------
-    outputs : list of Variable
     graphs : dict of Apply to FunctionGraph
         The inner graphs of loops.
     known : mapping of Variable to Variable, optional

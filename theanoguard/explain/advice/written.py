@@ -96,8 +96,6 @@ def in_users_words(advice: str, file: str, text: str) -> str:
 
     Parameters
     ----------
-    advice : str
-    file : str
     text : str
         The user's line.
     """
@@ -221,7 +219,6 @@ def evaluated(code: str, operands: Mapping[str, Variable], file: str) -> Made | 
         In it PyTensor's module has the user's name.
     operands : mapping of str to Variable
         The names that stand for operands.
-    file : str
 
     Returns
     -------
@@ -258,7 +255,6 @@ def with_modules(text: str, file: str, number: int) -> str:
     ----------
     text : str
         As reports write it.
-    file : str
     number : int
         Number of the line that it is for.  The last such expression before it is taken.
     """
@@ -331,7 +327,6 @@ def is_in_scope(line: str, file: str, number: int, old: str) -> bool:
     ----------
     line : str
         The new line.
-    file : str
     number : int
         Number of the line.
     old : str

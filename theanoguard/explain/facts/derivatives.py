@@ -63,7 +63,6 @@ def derivative_text(op: str, values: Sequence[Any], element: int | None = None) 
 
     Parameters
     ----------
-    op : str
     values : list of ndarray
         The operands.
     element : int, optional
@@ -130,7 +129,6 @@ def has_no_derivative(node: Apply, replay: Replay) -> bool:
 
     Parameters
     ----------
-    node : Apply
     replay : Replay
         A replay of the graph of `node`.
     """

@@ -238,7 +238,6 @@ def step_name(made: Made, node: Apply, provenance: Provenance, origin: ScalarSte
 
     Parameters
     ----------
-    made : Made
     node : Apply
         The fused node.
     provenance : Provenance
@@ -294,7 +293,6 @@ def operand_text(op: ScalarOp, own: Provenance) -> str | None:
 
     Parameters
     ----------
-    op : ScalarOp
     own : Provenance
         That of the operation.
     """

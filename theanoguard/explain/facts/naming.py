@@ -155,7 +155,6 @@ def name_of(
 
     Parameters
     ----------
-    variable : Variable
     depth : int
         How deeply operations may be nested in the expression.
     own : callable, optional

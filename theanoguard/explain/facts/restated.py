@@ -65,7 +65,6 @@ def restated(cause: Cause, spot: Spot, is_big: Mask) -> Cause:
 
     Parameters
     ----------
-    cause : Cause
     spot : Spot
         The operation of the graph as built that made the bad value.
     is_big : callable
@@ -153,7 +152,6 @@ def in_forward_pass(cause: Cause, spot: Spot, node: Apply, mask: Mask) -> Cause:
 
     Parameters
     ----------
-    cause : Cause
     spot : Spot
         The operation of the forward pass that made the cost bad.
     node : Apply
@@ -191,7 +189,6 @@ def differentiated(spot: Spot, element: int | None) -> tuple[Operand, ...]:
 
     Parameters
     ----------
-    spot : Spot
     element : int
         The position of the bad element of the gradient.
     """

@@ -199,8 +199,6 @@ def misfit_of_values(op: Op, node: Apply, values: Sequence[Any]) -> Misfit | Non
 
     Parameters
     ----------
-    op : Op
-    node : Apply
     values : sequence
         The values of its inputs.
     """

@@ -37,13 +37,11 @@ def situation_of(
 
     Parameters
     ----------
-    place : Place
     made : Made or None
         The scalar operation, if the node is elementwise or fused.
     op : str
         Name of the operation.
     value : number
-    provenance : Provenance
     """
     if made is not None:
         operands = made.step.operands

@@ -93,7 +93,6 @@ def telling_elements(
     ----------
     name : str
         Name of the operation.
-    found : sequence of Region
     arrays : sequence of ndarray
         The operand of each region.
     result : number

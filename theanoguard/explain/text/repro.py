@@ -141,7 +141,6 @@ def repro_of(origin: Origin, display_name: Callable[[Place], str]) -> Repro:
 
     Parameters
     ----------
-    origin : Origin
     display_name : callable
         Returns the name under which the variable of a place is shown.
     """

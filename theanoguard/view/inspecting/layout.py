@@ -72,7 +72,6 @@ def layers_of(boxes: Sequence[Key], edges: Iterable[Edge]) -> list[list[Key]]:
 
     Parameters
     ----------
-    boxes : list of hashable
     edges : iterable of (hashable, hashable)
         An edge of a circle may lead back.
     """
@@ -138,7 +137,6 @@ def place(
     ----------
     sizes : dict of hashable to (float, float)
         Width and height of each box.
-    edges : collection of (hashable, hashable)
     tree : list of (hashable, list or None), optional
         Which boxes are in which frames; None for no frames.
     titles : dict of hashable to float, optional

@@ -60,8 +60,6 @@ def tree(outline: Outline, title: str, stored: bool = False) -> str:
 
     Parameters
     ----------
-    outline : Outline
-    title : str
     stored : bool
         Whether a notebook stores it.  Then the rows that need no script are at most `MOST` bytes,
         and a graph whose packed rows exceed `MOST_PACKED` has no other rows.

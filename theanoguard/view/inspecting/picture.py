@@ -783,7 +783,6 @@ def pictures(
 
     Parameters
     ----------
-    function : Function
     model, wanted, title
         As for :func:`picture`; the graph after.
 
@@ -805,7 +804,6 @@ def before_rewriting(
 
     Parameters
     ----------
-    function : Function
     model : GraphModel
         Of its graph, with live objects.
 
