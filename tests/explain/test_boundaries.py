@@ -156,7 +156,10 @@ def test_a_module_that_cannot_be_imported(monkeypatch):
     assert "cannot import name 'Softmax'" in text
 
 
-SEARCH = ("exact", "judge", "logarithms", "remedies", "source_edit", "trials", "written")
+SEARCH = (
+    *("candidates", "exact", "judge", "logarithms", "remedies", "sentences", "source_edit"),
+    *("trials", "written"),
+)
 
 
 def functions_of_the_search():

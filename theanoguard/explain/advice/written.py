@@ -18,8 +18,9 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
 
+from theanoguard._provenance.places import place_text
 from theanoguard._provenance.source import SourceLine
-from theanoguard.explain.advice.source_edit import parsed_line
+from theanoguard.explain.advice.source_edit import listed, parsed_line
 from theanoguard.explain.advice.trials import fixed
 from theanoguard.stable.patterns import rebuild
 
@@ -390,3 +391,27 @@ def _stored(tree: ast.AST, into_functions: bool = True) -> set[str]:
                 continue
         todo += ast.iter_child_nodes(node)
     return found
+
+
+def in_one_file(places: list[SourceLine], source: SourceLine | None) -> bool:
+    """Return whether the lines of a remedy are in the file of the line that a report shows."""
+    return len({place.file for place in (*places, source) if place is not None}) <= 1
+
+
+def on_lines(places: list[SourceLine], in_one_file: bool) -> str:
+    """Return where a change is, with the files if there are several.
+
+    Examples
+    --------
+    >>> places = [SourceLine(file, 13 + i, "loss", "") for i, file in enumerate(["a.py", "b.py"])]
+    >>> on_lines(places[:1], True), on_lines(places, True), on_lines(places, False)
+    (' on line 13', ' on lines 13 and 14', ' at a.py:13 and b.py:14')
+    """
+    if not in_one_file:
+        return f" at {listed([_at(place) for place in dict.fromkeys(places)])}"
+    known = [str(n) for n in dict.fromkeys(place.line for place in places)]
+    return f" on line{'s' * (len(known) > 1)} {listed(known)}" if known else ""
+
+
+def _at(place: SourceLine) -> str:
+    return place_text(replace(place, function="<module>"), column=False)
