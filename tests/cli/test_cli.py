@@ -17,7 +17,7 @@ from theanoguard import GuardEvent
 from theanoguard._event import PathStep
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard.cli.main import main
-from theanoguard.cli.report import render_groups
+from theanoguard.cli.report import Renderer
 from theanoguard.explain import Cause, Explanation, Hint, Operand, Waypoint
 from theanoguard.log.event_log import LogEntry, header_id, header_json, read_log
 
@@ -171,7 +171,7 @@ def test_report_groups_by_cause(log, capsys):
     events = [replace(LOSS, call=call) for call in range(1, 3001)]
     later = [replace(STEP, call=call, function="train") for call in range(2001, 3001)]
     entries = [LogEntry(e, "2025-03-01T12:00:00.000+00:00", 1, "key") for e in events + later]
-    texts = list(render_groups(entries, {}))
+    texts = list(Renderer({}).groups(entries))
     assert len(texts) == 2
     assert texts[0].startswith("1. 3,000 events, calls 1 to 3000 of train\n")
     assert texts[1].startswith("2. 1,000 events, calls 2001 to 3000 of train\n")

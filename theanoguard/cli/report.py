@@ -8,7 +8,7 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -247,164 +247,110 @@ def _plain(value: Any) -> str:
     return "/".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def render_entry(
-    entry: LogEntry,
-    line: SourceLine | None = None,
-    short: bool = False,
-    color: bool = False,
-    numbers: Mapping[str, int] | None = None,
-    explained: LogEntry | None = None,
-) -> str:
-    """Return one event of a log: its explanation, or the facts of the event.
-
-    Parameters
-    ----------
-    line : SourceLine or None
-        The user's line, where the explanation of another entry names it.
-    short : bool
-        Whether to leave out the explanation, except for the user's line.
-    color : bool
-        Whether to use the terminal's colours.
-    numbers : dict of str to int, optional
-        The number of each header, if the events have several.
-    explained : LogEntry, optional
-        An explained entry of the same cause.  Its explanation follows the facts of an event that
-        has none.
-    """
-    event = entry.event
-    of = f" of {event.function}" if event.function else ""
-    worker = f", worker {entry.worker}" if entry.worker else ""
-    task = f", task {entry.task}" if entry.task else ""
-    under = f", environment {numbers[entry.header]}" if numbers else ""
-    head = f"{entry.time}  call {event.call}{of}, process {entry.process}{worker}{task}{under}"
-    if entry.explanation is not None and not short:
-        return "\n".join([*fitted(printable(head)), _report_of(entry, color)])
-    counts = {
-        "NaN": event.n_nan,
-        "+Inf": event.n_posinf,
-        "-Inf": event.n_neginf,
-        "too big": event.n_big,
-    }
-    bad = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
-    lines = [
-        head,
-        f"  {event.title if entry.explanation is None else entry.explanation.brief}",
-        *([f"  {source_text(line)}"] if line is not None else []),
-        f"  {event.written or event.node or event.role}: {bad} of {event.size} "
-        f"({event.dtype}, shape {event.shape})",
-        *([f"  compiled as {event.node}"] if event.written else []),
-        *(f"  inside {step}" for step in event.path),
-    ]
-    facts = "\n".join(part for line in lines for part in fitted(printable(line)))
-    if explained is None or short:
-        return facts
-    first = f"  The report of call {explained.event.call}, which has the same cause:"
-    with indented(2):
-        report = textwrap.indent(_report_of(explained, color), "  ")
-    return f"{facts}\n{first}\n{report}"
-
-
-def _report_of(entry: LogEntry, color: bool) -> str:
-    """Return the report of an explained entry, indented by two columns."""
-    # (It escapes everything that it takes from the log, but must keep its own colours.)
-    with indented(2):
-        return textwrap.indent(report_text(entry.event, entry.explanation, color=color), "  ")
-
-
-def render_group(
-    group: Group,
-    number: int,
-    ends: tuple[int, int],
-    line: SourceLine | None = None,
-    short: bool = False,
-    color: bool = False,
-    numbers: Mapping[str, int] | None = None,
-    explained: LogEntry | None = None,
-) -> str:
-    """Return a group of events: how many, in which calls, and one of them in full.
-
-    Parameters
-    ----------
-    number : int
-        Its place among the groups, from 1.
-    ends : tuple of (int, int)
-        First and last call of the histogram.
-    line, short, color, numbers, explained
-        As for :func:`render_entry`.
-    """
-    event, n = group.example.event, len(group.entries)
-    first, last = group.calls
-    of = f" of {event.function}" if event.function else ""
-    calls = f"call {first}" if first == last else f"calls {first} to {last}"
-    processes = {(entry.process, entry.worker) for entry in group.entries}
-    several = f", in {len(processes)} processes" if len(processes) > 1 else ""
-    head = f"{number}. {n:,} {'event' if n == 1 else 'events'}, {calls}{of}{several}"
-    lines = [printable(head)]
-    if n > 1:
-        bars = histogram((entry.event.call for entry in group.entries), *ends)
-        lines.append(f"   call {ends[0]} |{bars}| {ends[1]}")
-    with indented(3):
-        text = render_entry(group.example, line, short, color, numbers, explained)
-    lines.append(textwrap.indent(text, "   "))
-    return "\n".join(lines)
-
-
-def render_groups(
-    entries: Sequence[LogEntry],
-    lines: Mapping[Place, SourceLine],
-    short: bool = False,
-    color: bool = False,
-    numbers: Mapping[str, int] | None = None,
-    explained: Mapping[Cause, LogEntry] | None = None,
-) -> Iterator[str]:
-    """Yield the text of each group of the events.
+@dataclass(frozen=True)
+class Renderer:
+    """Writes events as text.
 
     Parameters
     ----------
     lines : dict of tuple to SourceLine
         What :func:`lines_of` gave.
-    short, color, numbers
-        As for :func:`render_entry`.
-    explained : dict of tuple to LogEntry, optional
-        What :func:`explained_of` gave.
+    short : bool
+        Whether to leave out the explanations, except for the user's line.
+    color : bool
+        Whether to use the terminal's colours.
+    numbers : dict of str to int
+        The number of each header, if the events have several.
+    explained : dict of tuple to LogEntry
+        What :func:`explained_of` gave.  The explanation of a cause follows the facts of an event
+        that has none.
     """
-    groups = groups_of(entries)
-    # The histograms of one function have the same scale.
-    ends: dict[str | None, tuple[int, int]] = {}
-    for group in groups:
-        function, (first, last) = group.example.event.function, group.calls
-        low, high = ends.get(function, (first, last))
-        ends[function] = min(low, first), max(high, last)
-    for number, group in enumerate(groups, 1):
-        example = group.example
-        line = line_of(example, lines)
-        scale = ends[example.event.function]
-        known = (explained or {}).get(cause_of(example.event))
-        yield render_group(group, number, scale, line, short, color, numbers, known)
 
+    lines: Mapping[Place, SourceLine]
+    short: bool = False
+    color: bool = False
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    explained: Mapping[Cause, LogEntry] = field(default_factory=dict)
 
-def render_each(
-    entries: Sequence[LogEntry],
-    lines: Mapping[Place, SourceLine],
-    short: bool = False,
-    color: bool = False,
-    numbers: Mapping[str, int] | None = None,
-    explained: Mapping[Cause, LogEntry] | None = None,
-) -> Iterator[str]:
-    """Yield the text of each event, and of each cause one explanation.
+    def entry(self, entry: LogEntry, explained: LogEntry | None) -> str:
+        """Return one event: its explanation, or its facts and an explanation of the same cause."""
+        event, line = entry.event, line_of(entry, self.lines)
+        of = f" of {event.function}" if event.function else ""
+        worker = f", worker {entry.worker}" if entry.worker else ""
+        task = f", task {entry.task}" if entry.task else ""
+        under = f", environment {self.numbers[entry.header]}" if self.numbers else ""
+        head = f"{entry.time}  call {event.call}{of}, process {entry.process}{worker}{task}{under}"
+        if entry.explanation is not None and not self.short:
+            return "\n".join([*fitted(printable(head)), self._report_of(entry)])
+        counts = {
+            "NaN": event.n_nan,
+            "+Inf": event.n_posinf,
+            "-Inf": event.n_neginf,
+            "too big": event.n_big,
+        }
+        bad = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
+        lines = [
+            head,
+            f"  {event.title if entry.explanation is None else entry.explanation.brief}",
+            *([f"  {source_text(line)}"] if line is not None else []),
+            f"  {event.written or event.node or event.role}: {bad} of {event.size} "
+            f"({event.dtype}, shape {event.shape})",
+            *([f"  compiled as {event.node}"] if event.written else []),
+            *(f"  inside {step}" for step in event.path),
+        ]
+        facts = "\n".join(part for line in lines for part in fitted(printable(line)))
+        if explained is None or self.short:
+            return facts
+        first = f"  The report of call {explained.event.call}, which has the same cause:"
+        with indented(2):
+            report = textwrap.indent(self._report_of(explained), "  ")
+        return f"{facts}\n{first}\n{report}"
 
-    Parameters
-    ----------
-    entries, lines, short, color, numbers, explained
-        As for :func:`render_groups`.
-    """
-    unexplained = dict(explained or {})
-    for entry in entries:
-        if entry.explanation is not None:
-            unexplained.pop(cause_of(entry.event), None)
-    for entry in entries:
-        known = unexplained.pop(cause_of(entry.event), None)
-        yield render_entry(entry, line_of(entry, lines), short, color, numbers, known)
+    def _report_of(self, entry: LogEntry) -> str:
+        """Return the report of an explained entry, indented by two columns."""
+        # (It escapes everything that it takes from the log, but must keep its own colours.)
+        with indented(2):
+            text = report_text(entry.event, entry.explanation, color=self.color)
+            return textwrap.indent(text, "  ")
+
+    def _group(self, group: Group, number: int, ends: tuple[int, int]) -> str:
+        """Return a group of events: how many, in which calls, and one of them in full."""
+        event, n = group.example.event, len(group.entries)
+        first, last = group.calls
+        of = f" of {event.function}" if event.function else ""
+        calls = f"call {first}" if first == last else f"calls {first} to {last}"
+        processes = {(entry.process, entry.worker) for entry in group.entries}
+        several = f", in {len(processes)} processes" if len(processes) > 1 else ""
+        head = f"{number}. {n:,} {'event' if n == 1 else 'events'}, {calls}{of}{several}"
+        lines = [printable(head)]
+        if n > 1:
+            bars = histogram((entry.event.call for entry in group.entries), *ends)
+            lines.append(f"   call {ends[0]} |{bars}| {ends[1]}")
+        with indented(3):
+            text = self.entry(group.example, self.explained.get(cause_of(event)))
+        lines.append(textwrap.indent(text, "   "))
+        return "\n".join(lines)
+
+    def groups(self, entries: Iterable[LogEntry]) -> Iterator[str]:
+        """Yield the text of each group of the events."""
+        groups = groups_of(entries)
+        # The histograms of one function have the same scale.
+        ends: dict[str | None, tuple[int, int]] = {}
+        for group in groups:
+            function, (first, last) = group.example.event.function, group.calls
+            low, high = ends.get(function, (first, last))
+            ends[function] = min(low, first), max(high, last)
+        for number, group in enumerate(groups, 1):
+            yield self._group(group, number, ends[group.example.event.function])
+
+    def each(self, entries: Sequence[LogEntry]) -> Iterator[str]:
+        """Yield the text of each event, and of each cause one explanation."""
+        unexplained = dict(self.explained)
+        for entry in entries:
+            if entry.explanation is not None:
+                unexplained.pop(cause_of(entry.event), None)
+        for entry in entries:
+            yield self.entry(entry, unexplained.pop(cause_of(entry.event), None))
 
 
 def count(
@@ -603,9 +549,8 @@ def _texts(
         yield render_counts(count(entries, lines))
         return
     numbers = {key: i for i, key in enumerate(headers, 1)} if len(headers) > 1 else {}
-    render = render_each if arguments.all else render_groups
-    explained = explained_of(log.entries)
-    for text in render(entries, lines, arguments.short, color, numbers, explained):
+    renderer = Renderer(lines, arguments.short, color, numbers, explained_of(log.entries))
+    for text in (renderer.each if arguments.all else renderer.groups)(entries):
         yield f"{text}\n"
     for key, header in headers.items():
         yield f"{render_environment(header, numbers.get(key))}\n"
@@ -633,7 +578,8 @@ def _follow(log: Log, arguments: argparse.Namespace) -> int:
             new = new[-most:] if most else new
             explained = explained_of(log.entries)
             explained = {cause: entry for cause, entry in explained.items() if cause not in told}
-            for text in render_each(new, lines, arguments.short, color, explained=explained):
+            renderer = Renderer(lines, arguments.short, color, explained=explained)
+            for text in renderer.each(new):
                 print(f"{text}\n", flush=True)
             told.update(cause_of(entry.event) for entry in new)
             most = None
