@@ -156,31 +156,6 @@ def _look(variable: Variable, name: str, fail: str, body: str) -> str:
     """
 
 
-def _rows(
-    node: Apply, inputs: list[str], output: str, fail: str, width: int | None, body: str
-) -> str:
-    """C code that fills a row of a new matrix (of a vector, if `width` is None) for each input.
-
-    `body` fills ``row``.
-    """
-    looks = (
-        _look(
-            variable,
-            array,
-            fail,
-            f"npy_float64 *row = (npy_float64 *)PyArray_DATA({output}) + {i * (width or 1)};{body}",
-        )
-        for i, (array, variable) in enumerate(zip(inputs, node.inputs, strict=True))
-    )
-    return f"""
-    Py_XDECREF({output});
-    npy_intp shape[2] = {{{len(inputs)}, {width or 1}}};
-    {output} = (PyArrayObject *)PyArray_EMPTY({1 if width is None else 2}, shape, NPY_FLOAT64, 0);
-    if ({output} == NULL) {{ {fail} }}
-    {" ".join(looks)}
-    """
-
-
 class _OverArrays(COp):
     """Base class of the operations below: any number of dense arrays of floats."""
 
@@ -203,26 +178,50 @@ class _OverArrays(COp):
         return _KERNELS
 
 
-class SquaredNorms(_OverArrays):
-    """The sum of squares of each input, added up in float64.
+class _OfEach(_OverArrays):
+    """Numbers of each input: an entry of a float64 vector, or a row of a matrix."""
 
-    The output is a float64 vector with an entry for each input.
-    """
+    width: int | None = None
+    body: str
+    """C code that fills ``row``, as for :func:`_look`."""
 
     def make_node(self, *arrays: Any) -> Apply:
-        squares = pt.dvector()
-        # A square may be big or infinite where the norm is neither.
-        squares.tag.nan_guard_mode_check = False
-        return Apply(self, self.as_floats(arrays), [squares])
+        numbers = pt.dvector() if self.width is None else pt.dmatrix()
+        # A square may be infinite where the norm is not; arrays are checked where they come from.
+        numbers.tag.nan_guard_mode_check = False
+        return Apply(self, self.as_floats(arrays), [numbers])
 
     def perform(self, node: Apply, inputs: list, output_storage: list[list]) -> None:
-        sums = [np.square(a, dtype="float64").sum() for a in inputs]
-        output_storage[0][0] = np.array(sums, dtype="float64")
+        output_storage[0][0] = np.array([self.of(a) for a in inputs], dtype="float64")
+
+    def of(self, a: np.ndarray) -> Any:
+        """Return the number or the row of an array, as the C code does."""
+        raise NotImplementedError
 
     def c_code(
         self, node: Apply, name: str, inputs: list, outputs: list, sub: dict[str, str]
     ) -> str:
-        return _rows(node, inputs, outputs[0], sub["fail"], None, "*row = tg_squares(p, n);")
+        (output,), fail, width = outputs, sub["fail"], self.width or 1
+        looks = []
+        for i, (array, variable) in enumerate(zip(inputs, node.inputs, strict=True)):
+            row = f"npy_float64 *row = (npy_float64 *)PyArray_DATA({output}) + {i * width};"
+            looks.append(_look(variable, array, fail, f"{row}{self.body}"))
+        return f"""
+        Py_XDECREF({output});
+        npy_intp shape[2] = {{{len(inputs)}, {width}}};
+        {output} = (PyArrayObject *)PyArray_EMPTY({node.outputs[0].ndim}, shape, NPY_FLOAT64, 0);
+        if ({output} == NULL) {{ {fail} }}
+        {" ".join(looks)}
+        """
+
+
+class SquaredNorms(_OfEach):
+    """The sum of squares of each input, added up in float64."""
+
+    body = "*row = tg_squares(p, n);"
+
+    def of(self, a: np.ndarray) -> Any:
+        return np.square(a, dtype="float64").sum()
 
     def grad(self, inputs: list, output_gradients: list[Variable]) -> list[Variable]:
         (g,) = output_gradients
@@ -283,25 +282,13 @@ class FirstBad(_OverArrays):
         return [disconnected_type() for _ in inputs]
 
 
-class Largest(_OverArrays):
-    """The largest magnitude in each input, as a float64 vector; NaN where not all is finite."""
+class Largest(_OfEach):
+    """The largest magnitude in each input; NaN where not all is finite."""
 
-    def make_node(self, *arrays: Any) -> Apply:
-        largest = pt.dvector()
-        # The arrays are checked where they come from.
-        largest.tag.nan_guard_mode_check = False
-        return Apply(self, self.as_floats(arrays), [largest])
+    body = "*row = tg_largest(p, n);"
 
-    def perform(self, node: Apply, inputs: list, output_storage: list[list]) -> None:
-        output_storage[0][0] = np.array(
-            [np.abs(a).max(initial=0) if np.isfinite(a).all() else np.nan for a in inputs],
-            "float64",
-        )
-
-    def c_code(
-        self, node: Apply, name: str, inputs: list, outputs: list, sub: dict[str, str]
-    ) -> str:
-        return _rows(node, inputs, outputs[0], sub["fail"], None, "*row = tg_largest(p, n);")
+    def of(self, a: np.ndarray) -> Any:
+        return np.abs(a).max(initial=0) if np.isfinite(a).all() else np.nan
 
 
 class Keep(COp):
@@ -451,21 +438,16 @@ class Summary:
     n_inf: int
 
 
-class Summarise(_OverArrays):
+class Summarise(_OfEach):
     """Size, minimum, maximum, sum, sum of squares, zeros, NaN and Inf of arrays, in one pass.
 
-    The output is a float64 matrix with a row of these eight for each input.  Minimum, maximum and
-    the sums are of the finite elements.
+    Minimum, maximum and the sums are of the finite elements.
     """
 
-    def make_node(self, *arrays: Any) -> Apply:
-        return Apply(self, self.as_floats(arrays), [pt.dmatrix()])
+    width = 8
+    body = "tg_summarise(p, n, row);"
 
-    def perform(self, node: Apply, inputs: list, output_storage: list[list]) -> None:
-        output_storage[0][0] = np.array([self._row(a) for a in inputs], dtype="float64")
-
-    @staticmethod
-    def _row(a: np.ndarray) -> tuple:
+    def of(self, a: np.ndarray) -> Any:
         good = a[np.isfinite(a)]
         return (
             a.size,
@@ -477,11 +459,6 @@ class Summarise(_OverArrays):
             np.count_nonzero(np.isnan(a)),
             np.count_nonzero(np.isinf(a)),
         )
-
-    def c_code(
-        self, node: Apply, name: str, inputs: list, outputs: list, sub: dict[str, str]
-    ) -> str:
-        return _rows(node, inputs, outputs[0], sub["fail"], 8, "tg_summarise(p, n, row);")
 
 
 squared_norms = SquaredNorms()
