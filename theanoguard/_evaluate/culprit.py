@@ -270,6 +270,12 @@ def is_numeric(value: Any) -> bool:
     )
 
 
+def holds(value: Any, mask: Mask) -> bool:
+    """Return whether a value is numeric, and a mask selects any of its elements."""
+    value = dense(value)
+    return is_numeric(value) and bool(np.any(mask(np.asarray(value))))
+
+
 def regions_of(place: Place) -> list[Region]:
     """Return the regions of the operands that the element at `place` was computed from."""
     node = place.variable.owner

@@ -1,5 +1,6 @@
 """Lines of the user's code, found in the stack traces that PyTensor leaves on variables."""
 
+import ast
 import linecache
 import re
 import sys
@@ -283,6 +284,20 @@ def lines_of(place: SourceLine) -> list[str]:
 def without_comment(text: str) -> str:
     """Return a line without its comment, as reports show it."""
     return text.partition("  #")[0]
+
+
+def expression_of(text: str) -> ast.expr | None:
+    """Return the tree of an expression; None if a text is no Python code.
+
+    Examples
+    --------
+    >>> expression_of("a[0] + b") is None, expression_of("an unnamed input") is None
+    (False, True)
+    """
+    try:
+        return ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return None
 
 
 def on_one_line(place: SourceLine) -> SourceLine:

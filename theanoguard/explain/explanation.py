@@ -490,18 +490,13 @@ def _output_name(fgraph: FunctionGraph, position: int) -> str:
 
 def fate_of(replay: Replay, variable: Variable, mask: Mask) -> Fate:
     """Return whether a bad value reaches an output or update, or which nodes mask it."""
-
-    def bad(variable: Variable) -> bool:
-        value = culprit.dense(replay.value(variable))
-        return is_numeric(value) and bool(np.any(mask(value)))
-
     masked_by, seen, reached, todo = [], set(), {variable}, [variable]
     while todo:
         for node, _ in replay.fgraph.clients.get(todo.pop(), ()):
             if node in seen or not getattr(node, "outputs", ()):
                 continue
             seen.add(node)
-            spoiled = [out for out in node.outputs if bad(out)]
+            spoiled = [v for v in node.outputs if culprit.holds(replay.value(v), mask)]
             reached.update(spoiled)
             todo += spoiled
             if not spoiled:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import Elemwise
 
@@ -20,6 +20,7 @@ from theanoguard._evaluate.culprit import (
     dense,
     elementwise,
     find_origin,
+    holds,
     is_numeric,
     not_finite,
     numeric_mask,
@@ -77,9 +78,9 @@ def find_masked(
     scope = Scope(Replay(fgraph, dict(values), Kernels()))
     origins = []
     for node in fgraph.toposort():
-        if any(_is_bad(scope, v, mask) for v in node.inputs):
+        if any(holds(scope.replay.value(v), mask) for v in node.inputs):
             continue
-        bad = [v for v in node.outputs if _is_bad(scope, v, mask)]
+        bad = [v for v in node.outputs if holds(scope.replay.value(v), mask)]
         for v in bad:
             if not fate_of(scope.replay, v, mask).survives:
                 index = np.argwhere(mask(dense(scope.replay.value(v))))[0]
@@ -106,11 +107,6 @@ def leaves_of_results(replay: Replay, is_bad: Callable) -> list[Any]:
             place = Place(Scope(replay), output, tuple(map(int, index)))
             found.append(find_origin(place, mask).place.variable)
     return found
-
-
-def _is_bad(scope: Scope, variable: Variable, mask: Mask) -> bool:
-    value = dense(scope.replay.value(variable))
-    return is_numeric(value) and bool(np.any(mask(value)))
 
 
 def _inside(node: Apply, scope: Scope, mask: Mask) -> Iterator[Origin]:

@@ -13,6 +13,7 @@ from theanoguard._event import WORDS, GuardEvent, PathStep
 from theanoguard._json import from_plain, to_plain
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard._provenance.places import place_text
+from theanoguard._provenance.source import expression_of
 from theanoguard._shown import brief, displayed
 from theanoguard._steps import attempt, failures
 from theanoguard.explain.facts.naming import element_text, number_text, shown_op
@@ -564,11 +565,7 @@ def called_function(source: SourceLine | None) -> str | None:
     """Return the name of the function that the marked expression calls, such as ``"softmax"``."""
     if source is None or source.marked is None:
         return None
-    begin, end = source.marked
-    try:
-        call = ast.parse(source.text[begin:end], mode="eval").body
-    except SyntaxError:  # an expression over several lines
-        return None
+    call = expression_of(source.text[slice(*source.marked)])  # (None if over several lines)
     if not isinstance(call, ast.Call):
         return None
     return getattr(call.func, "attr", getattr(call.func, "id", None))

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from theanoguard._faults import code_of
-from theanoguard.explain.advice.source_edit import expression_of, is_compound
+from theanoguard._provenance.source import expression_of
+from theanoguard.explain.advice.source_edit import is_compound
 from theanoguard.explain.advice.written import in_users_words
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.explain.records import CameIn, Cause, Hint, Meaning, Situation

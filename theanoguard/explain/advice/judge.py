@@ -23,7 +23,7 @@ from theanoguard._evaluate.culprit import Place
 from theanoguard._evaluate.replay import Replay
 from theanoguard._exact import evaluate
 from theanoguard._exact.balls import kind_of, nearest_float, text_of
-from theanoguard.explain.advice.trials import AsBuilt, Spot, Trial, depends_on
+from theanoguard.explain.advice.trials import AsBuilt, Spot, Trial, depends_on, leaf_values
 from theanoguard.explain.facts.naming import number_text
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2}
@@ -124,12 +124,6 @@ def _kind(exact: Any) -> str:
 
 def _is_draw(variable: Any) -> bool:
     return variable.owner is not None and isinstance(variable.owner.op, RandomVariable)
-
-
-def leaf_values(variables: list[Variable], value: Callable[[Variable], Any]) -> dict:
-    """Return the values of the inputs and shared variables that some variables depend on."""
-    leaves = [v for v in ancestors(variables) if v.owner is None and not isinstance(v, Constant)]
-    return {v: value(v) for v in leaves}
 
 
 class Judge:

@@ -15,7 +15,7 @@ from pytensor.tensor.elemwise import DimShuffle
 
 from theanoguard._provenance import SourceLine, lookup, module_of, source_place
 from theanoguard._provenance.designating import made_by_grad
-from theanoguard._provenance.source import lines_of, on_one_line
+from theanoguard._provenance.source import expression_of, lines_of, on_one_line
 from theanoguard.explain.advice.candidates import Remedy, with_operand
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.logarithms import axes_text
@@ -24,7 +24,6 @@ from theanoguard.explain.advice.source_edit import (
     Line,
     Span,
     bare,
-    expression_of,
     filled,
     index_of_argument,
     listed,

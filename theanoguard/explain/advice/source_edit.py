@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import TypeAlias, TypeGuard
 
-from theanoguard._provenance.source import without_comment
+from theanoguard._provenance.source import expression_of, without_comment
 from theanoguard.operations.names import OPERATORS, is_written, shown_op
 
 Span: TypeAlias = tuple[int, int]
@@ -300,20 +300,6 @@ def _stands_alone(node: ast.expr, tree: ast.Module) -> bool:
 def _span(node: ast.expr) -> Span:
     assert node.end_col_offset is not None  # (only nodes that are made by hand have none)
     return node.col_offset, node.end_col_offset
-
-
-def expression_of(text: str) -> ast.expr | None:
-    """Return the tree of an expression; None if a text is no Python code.
-
-    Examples
-    --------
-    >>> expression_of("a[0] + b") is None, expression_of("an unnamed input") is None
-    (False, True)
-    """
-    try:
-        return ast.parse(text, mode="eval").body
-    except SyntaxError:
-        return None
 
 
 _AROUND = (

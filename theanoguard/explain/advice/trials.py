@@ -23,6 +23,7 @@ from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import CAReduce
 
 from theanoguard._evaluate import culprit
+from theanoguard._evaluate.culprit import holds
 from theanoguard._evaluate.replay import ForeignKernels, NotRun, Replay, has_effects
 from theanoguard._graph import constant_number, scan_of
 from theanoguard._provenance import (
@@ -34,7 +35,6 @@ from theanoguard._provenance import (
 from theanoguard._provenance.designating import Designations, made_by_grad
 from theanoguard._pytensor import thawed_graph
 from theanoguard._steps import ForeignError, foreign
-from theanoguard._values import Mask
 from theanoguard.explain.facts.derivatives import has_no_derivative
 from theanoguard.explain.facts.handed import Facts
 from theanoguard.explain.facts.naming import number_text, op_name
@@ -300,9 +300,8 @@ class AsBuilt:
         return known
 
     def _run(self, outputs: Sequence[Variable], known: Any = (), inputs: Any = None) -> Replay:
-        leaves = [v for v in ancestors(outputs) if v.owner is None and not isinstance(v, Constant)]
         inputs = self._inputs if inputs is None else inputs
-        values = {v: inputs[v] if v in inputs else v.get_value() for v in leaves}
+        values = leaf_values(outputs, lambda v: inputs[v] if v in inputs else v.get_value())
         return Replay(None, {**values, **dict(known)}, self._kernels, graphs=self._graphs)
 
     def has_long_loops(self) -> bool:
@@ -315,7 +314,7 @@ class AsBuilt:
 
     def is_bad(self, value: Any) -> bool:
         """Return whether the guard would report a value, or it is not finite."""
-        return _holds(value, self._mask) or _holds(value, culprit.not_finite)
+        return holds(value, self._mask) or holds(value, culprit.not_finite)
 
     # -- which operation
 
@@ -344,11 +343,11 @@ class AsBuilt:
         A rewrite may move an operation of the forward pass into one of the gradient.
         """
         costs = self.costs()
-        if not any(_holds(self.value(v), self._mask) for v in costs):
+        if not any(holds(self.value(v), self._mask) for v in costs):
             return None
         for copy in toposort(costs):
-            if any(_holds(self._replay.value(v), self._mask) for v in copy.outputs):
-                came_in = any(_holds(self._replay.value(v), self._mask) for v in copy.inputs)
+            if any(holds(self._replay.value(v), self._mask) for v in copy.outputs):
+                came_in = any(holds(self._replay.value(v), self._mask) for v in copy.inputs)
                 is_users = not has_body(copy.op) and not made_by_grad(self._originals[copy])
                 return self._spot(copy, None, self._scope) if is_users and not came_in else None
         return None
@@ -809,16 +808,8 @@ def _in_float64(
         return op.make_node(*inputs).outputs
 
 
-def _holds(value: Any, mask: Mask) -> bool:
-    """Return whether a value is numeric and the mask selects any of its elements."""
-    if isinstance(value, list):
-        return False
-    value = np.asarray(culprit.dense(value))
-    return culprit.is_numeric(value) and bool(np.any(mask(value)))
-
-
 def _is_nan(value: Any) -> bool:
-    return _holds(value, lambda array: np.isnan(array) if array.dtype.kind in "fc" else False)
+    return holds(value, lambda array: np.isnan(array) if array.dtype.kind in "fc" else False)
 
 
 def _agrees(cause: Cause, node: Apply, replay: Replay) -> bool:
@@ -904,6 +895,12 @@ def is_differentiable(variable: Variable) -> bool:
     """Return whether a variable is a leaf with real numbers, so that it can have a gradient."""
     leaf = variable.owner is None and not isinstance(variable, Constant)
     return leaf and getattr(variable.type, "dtype", "").startswith("float")
+
+
+def leaf_values(variables: Sequence[Variable], value: Callable[[Variable], Any]) -> dict:
+    """Return the values of the inputs and shared variables that some variables depend on."""
+    leaves = [v for v in ancestors(variables) if v.owner is None and not isinstance(v, Constant)]
+    return {v: value(v) for v in leaves}
 
 
 def depends_on(variable: Variable, others: Collection[Variable]) -> bool:

@@ -1,6 +1,6 @@
 """Describe where a bad value comes from."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 
 from theanoguard._evaluate import culprit
-from theanoguard._evaluate.culprit import Made, Origin, Place, Scope
+from theanoguard._evaluate.culprit import Made, Origin, Place
 from theanoguard._event import GuardEvent
 from theanoguard._provenance import Provenance
 from theanoguard._steps import attempt
@@ -163,41 +163,48 @@ def _element_operand(place: Place, value: Any) -> Operand:
 
 
 def _region_operands(place: Place) -> tuple[Operand, ...]:
-    found = culprit.regions_of(place)
-    inputs = place.variable.owner.inputs
-    arrays = [np.asarray(Place(place.scope, inputs[r.operand]).array) for r in found]
-    return tuple(
-        _region_operand(place.scope, inputs[region.operand], region, array, telling)
-        for region, array, telling in zip(
-            found, arrays, _telling(place, found, arrays), strict=True
-        )
-    )
+    operands = []
+    for variable, region, array, telling in regions_read(place):
+        name, constant = display_name(place.scope, variable), isinstance(variable, Constant)
+        read = array[region.index]
+        operands.append(operand_read(name, read, region.index, array, constant, telling))
+    return tuple(operands)
 
 
-def _telling(
-    place: Place, found: list[Region], arrays: list[np.ndarray]
-) -> list[tuple[Any, ...] | None]:
-    """Return the index of the most decisive element in each region, or None."""
-    name = op_name(place.variable.owner.op)
-    if name in DECOMPOSITIONS:
-        return [None] * len(found)
-    indices = telling_elements(name, found, arrays, place.element)
-    return [None if r.is_element else index for r, index in zip(found, indices, strict=True)]
+def regions_read(
+    place: Place,
+) -> Iterator[tuple[Variable, Region, np.ndarray, tuple[Any, ...] | None]]:
+    """Yield each operand of an operation, the region that an element is computed from, and more.
+
+    These are the array, and the index of the most decisive element of the region, or None.
+    """
+    node, found = place.variable.owner, culprit.regions_of(place)
+    arrays = [np.asarray(Place(place.scope, node.inputs[r.operand]).array) for r in found]
+    name, telling = op_name(node.op), list[tuple[Any, ...] | None]([None] * len(found))
+    if name not in DECOMPOSITIONS:
+        telling = telling_elements(name, found, arrays, place.element)
+    for region, array, index in zip(found, arrays, telling, strict=True):
+        yield node.inputs[region.operand], region, array, None if region.is_element else index
 
 
-def _region_operand(
-    scope: Scope, variable: Variable, region: Region, array: Any, telling: tuple[Any, ...] | None
+def operand_read(
+    name: str,
+    read: Any,
+    index: Sequence[Any],
+    array: np.ndarray,
+    constant: bool,
+    telling: tuple[Any, ...] | None,
 ) -> Operand:
-    read = array[region.index]
+    """Return an operand of which `read` is the part at an index that an operation reads."""
     low, high = finite_range(read)
     return Operand(
-        display_name(scope, variable),
+        name,
         read[()] if np.ndim(read) == 0 else None,
-        tuple(... if isinstance(i, np.ndarray) else i for i in region.index),
+        tuple(... if isinstance(i, np.ndarray) else i for i in index),
         array.shape,
         str(array.dtype),
         low,
         high,
-        isinstance(variable, Constant),
+        constant,
         None if telling is None else (telling, array[telling]),
     )

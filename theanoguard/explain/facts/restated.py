@@ -21,10 +21,10 @@ from theanoguard._graph import viewed
 from theanoguard._provenance import is_built_at, lookup, source_place
 from theanoguard._values import Mask, kind_of
 from theanoguard.explain.facts.derivatives import worst_element
-from theanoguard.explain.facts.describe import finite_range
+from theanoguard.explain.facts.describe import finite_range, operand_read, regions_read
 from theanoguard.explain.facts.naming import INDEXING, apply_text, name_of, number_texts, op_name
 from theanoguard.explain.facts.situation import matrix_text
-from theanoguard.explain.facts.telling import DECOMPOSITIONS, MATRIX_PRODUCTS, telling_elements
+from theanoguard.explain.facts.telling import DECOMPOSITIONS, MATRIX_PRODUCTS
 from theanoguard.explain.records import Cause, Operand, Producer, Situation
 from theanoguard.operations import Region, moved
 
@@ -268,17 +268,7 @@ def operands_of(place: Place, spot: Spot) -> list[Operand]:
 
 
 def _operands(place: Place, spot: Spot) -> list[_Stated]:
-    node = place.variable.owner
-    regions = culprit.regions_of(place)
-    arrays = [np.asarray(Place(place.scope, node.inputs[r.operand]).array) for r in regions]
-    name = op_name(node.op)
-    telling: list[tuple[Any, ...] | None] = [None] * len(regions)
-    if name not in DECOMPOSITIONS:
-        telling = telling_elements(name, regions, arrays, place.element)
-    return [
-        _operand(spot, place.scope, node.inputs[region.operand], region, array, most)
-        for region, array, most in zip(regions, arrays, telling, strict=True)
-    ]
+    return [_operand(spot, place.scope, *read) for read in regions_read(place)]
 
 
 def _operand(
@@ -307,18 +297,10 @@ def _operand(
         shown = culprit.operand_place(shown, culprit.regions_of(shown)[0])
         variable, index = shown.variable, shown.index
         known = spot.name_of(variable)
-    low, high = finite_range(read)
-    operand = Operand(
-        known or name_of(variable, own=spot.name_of),
-        read[()] if np.ndim(read) == 0 else None,
-        tuple(... if isinstance(i, np.ndarray) else i for i in index),
-        np.shape(scope.replay.value(variable)),
-        str(array.dtype),
-        low,
-        high,
-        isinstance(viewed(variable), Constant),
-        None if telling is None or region.is_element else (telling, array[telling]),
-    )
+        array = np.asarray(shown.array)
+    name = known or name_of(variable, own=spot.name_of)
+    constant = isinstance(viewed(variable), Constant)
+    operand = operand_read(name, read, index, array, constant, telling)
     return _Stated(operand, chosen or bool(known))
 
 
