@@ -119,6 +119,12 @@ def check_optimizer(function: str, optimizer: Any, known: Iterable[str | None]) 
         raise refuse(function, "optimizer", optimizer, f"no such optimizer{near}")
 
 
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raise the error for a value that is none of the words that an argument takes."""
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}.\nUse one of {', '.join(map(repr, choices))}.")
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of an error about a name: the nearest known one, or nothing.
 

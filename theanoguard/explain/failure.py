@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -386,29 +385,17 @@ def _needed(node: Apply, inputs: Sequence[Any]) -> int | None:
     return int(np.prod(shape, dtype=object)) * sum(sizes)
 
 
-@singledispatch
 def _output_shape(op: Op, inputs: Sequence[Any]) -> tuple[int, ...] | None:
     """Return the shape of the outputs, or None if it is not known without running `op`."""
+    if any(v is None for v in inputs):
+        return None
+    if isinstance(op, Elemwise):
+        return np.broadcast_shapes(*map(np.shape, inputs))
+    if isinstance(op, Alloc | AllocEmpty):
+        return tuple(int(n) for n in inputs[isinstance(op, Alloc) :])
     if op_name(op) == "dot" and len(inputs) == 2 and all(np.ndim(v) == 2 for v in inputs):
         return inputs[0].shape[0], inputs[1].shape[1]
     return None
-
-
-@_output_shape.register
-def _shape_of_elementwise(op: Elemwise, inputs: Sequence[Any]) -> tuple[int, ...] | None:
-    if any(v is None for v in inputs):
-        return None
-    return np.broadcast_shapes(*[np.shape(v) for v in inputs])
-
-
-@_output_shape.register
-def _shape_of_alloc(op: Alloc, inputs: Sequence[Any]) -> tuple[int, ...] | None:
-    return None if any(v is None for v in inputs) else tuple(int(n) for n in inputs[1:])
-
-
-@_output_shape.register
-def _shape_of_empty(op: AllocEmpty, inputs: Sequence[Any]) -> tuple[int, ...] | None:
-    return None if any(v is None for v in inputs) else tuple(int(n) for n in inputs)
 
 
 # (exception, operation, pattern in the message, key, text); the first row that matches is used

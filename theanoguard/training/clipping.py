@@ -7,7 +7,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
-from theanoguard._arguments import checked
+from theanoguard._arguments import check_choice, checked
 from theanoguard.ops.asserts import Assert
 from theanoguard.training.ops import scale_each, squared_norms
 
@@ -108,11 +108,7 @@ def clip_grad_norm(
     """
     _check_bound("max_norm", max_norm)
     _check_bound("norm_type", norm_type)
-    if nonfinite_action not in NONFINITE_ACTIONS:
-        raise ValueError(
-            f"nonfinite_action is {nonfinite_action!r}.\n"
-            f"Use one of {', '.join(map(repr, NONFINITE_ACTIONS))}."
-        )
+    check_choice("nonfinite_action", nonfinite_action, NONFINITE_ACTIONS)
     grads = list(grads)
     if not grads:
         raise ValueError("grads is empty.\nGive at least one gradient.")
@@ -128,7 +124,7 @@ def clip_grad_norm(
     return scale_each(pt.atleast_1d(factor), grads), norm
 
 
-def norms_of(grads: Sequence[Variable], norm_type: float = 2) -> Variable:
+def norms_of(grads: Sequence[Variable], norm_type: float) -> Variable:
     """Return the p-norm of each gradient as one float64 vector."""
     if norm_type == 2:
         return pt.sqrt(squared_norms(*grads))
@@ -138,7 +134,7 @@ def norms_of(grads: Sequence[Variable], norm_type: float = 2) -> Variable:
     return pt.stack([(s**norm_type).sum() ** (1.0 / norm_type) for s in sizes])
 
 
-def join_norms(norms: Variable, norm_type: float = 2) -> Variable:
+def join_norms(norms: Variable, norm_type: float) -> Variable:
     """Return the p-norm of everything from the p-norms of the parts."""
     if np.isinf(norm_type):
         return norms.max()

@@ -16,7 +16,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.link.c.op import COp
 
-from theanoguard._arguments import checked
+from theanoguard._arguments import check_choice, checked
 from theanoguard._errors import TheanoguardError
 from theanoguard._event import GuardEvent
 from theanoguard._pytensor import generic
@@ -370,8 +370,8 @@ class GradientGuard:
     ) -> None:
         if nonfinite_action is None:
             nonfinite_action = "raise" if action == "clip" else action
-        _check_choice("action", action, ACTIONS)
-        _check_choice("nonfinite_action", nonfinite_action, NONFINITE_ACTIONS)
+        check_choice("action", action, ACTIONS)
+        check_choice("nonfinite_action", nonfinite_action, NONFINITE_ACTIONS)
         bounds = {
             "max_norm": max_norm,
             "factor": factor,
@@ -573,8 +573,3 @@ def readable_names(params: Sequence[Variable | str]) -> list[str]:
         name = p if isinstance(p, str) else p.name or f"parameter {i}"
         names.append(f"{name} (parameter {i})" if name in names else name)
     return names
-
-
-def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}.\nUse one of {', '.join(map(repr, choices))}.")

@@ -7,6 +7,7 @@ Where that bound is finite there is nothing to look at, and the call is made in 
 other values are known to be good; it is the very same call, so the bits are the same.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from pytensor.link.c.op import COp
 from pytensor.tensor.blas import Gemm
 
 from theanoguard._pytensor import generic
-from theanoguard.training.ops import FLOATS, FirstBad, Keep, Largest
+from theanoguard.training.ops import FLOATS, FirstBad, Keep, Largest, scalar_output
 
 #: For the rounding in sums of products.
 MARGIN = 1.01
@@ -101,10 +102,7 @@ class FirstBadOrProved(COp):
             bad = PyLong_AsLongLong(number);
             Py_DECREF(number);
         }}
-        Py_XDECREF({outputs[0]});
-        {outputs[0]} = (PyArrayObject *)PyArray_EMPTY(0, NULL, NPY_INT64, 0);
-        if ({outputs[0]} == NULL) {{ {sub["fail"]} }}
-        *(npy_int64 *)PyArray_DATA({outputs[0]}) = bad;
+        {scalar_output(outputs[0], "int64", "bad", sub["fail"])}
         """
 
     def c_support_code(self, **kwargs: Any) -> str:
@@ -149,26 +147,17 @@ class GatedGemm(COp):
         }}
         """
 
-    def c_support_code(self, **kwargs: Any) -> str:
-        return self._gemm.c_support_code(**kwargs)
-
-    def c_headers(self, **kwargs: Any) -> list[str]:
-        return self._gemm.c_headers(**kwargs)
-
-    def c_header_dirs(self, **kwargs: Any) -> list[str]:
-        return self._gemm.c_header_dirs(**kwargs)
-
-    def c_libraries(self, **kwargs: Any) -> list[str]:
-        return self._gemm.c_libraries(**kwargs)
-
-    def c_lib_dirs(self, **kwargs: Any) -> list[str]:
-        return self._gemm.c_lib_dirs(**kwargs)
-
-    def c_compile_args(self, **kwargs: Any) -> list[str]:
-        return self._gemm.c_compile_args(**kwargs)
-
     def c_code_cache_version(self) -> tuple:
         return (1, self._gemm.c_code_cache_version())
+
+
+def _as_gemm(method: str) -> Callable:
+    return lambda self, **kwargs: getattr(self._gemm, method)(**kwargs)
+
+
+# What the compiler needs for the C code of a `Gemm`.
+for _method in "support_code headers header_dirs libraries lib_dirs compile_args".split():
+    setattr(GatedGemm, f"c_{_method}", _as_gemm(f"c_{_method}"))
 
 
 class UpdateInPlace(GraphRewriter):

@@ -156,6 +156,16 @@ def _look(variable: Variable, name: str, fail: str, body: str) -> str:
     """
 
 
+def scalar_output(output: str, dtype: str, value: str, fail: str) -> str:
+    """C code that makes an output without dimensions."""
+    return f"""
+    Py_XDECREF({output});
+    {output} = (PyArrayObject *)PyArray_EMPTY(0, NULL, NPY_{dtype.upper()}, 0);
+    if ({output} == NULL) {{ {fail} }}
+    *(npy_{dtype} *)PyArray_DATA({output}) = {value};
+    """
+
+
 class _OverArrays(COp):
     """Base class of the operations below: any number of dense arrays of floats."""
 
@@ -269,10 +279,7 @@ class FirstBad(_OverArrays):
         return f"""
         npy_int64 first = -1;
         {" ".join(looks)}
-        Py_XDECREF({outputs[0]});
-        {outputs[0]} = (PyArrayObject *)PyArray_EMPTY(0, NULL, NPY_INT64, 0);
-        if ({outputs[0]} == NULL) {{ {sub["fail"]} }}
-        *(npy_int64 *)PyArray_DATA({outputs[0]}) = first;
+        {scalar_output(outputs[0], "int64", "first", sub["fail"])}
         """
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:

@@ -11,11 +11,11 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.link.c.op import COp
 from pytensor.tensor.type import TensorType
 
-from theanoguard._arguments import checked
+from theanoguard._arguments import check_choice, checked
 from theanoguard._errors import TheanoguardError
 from theanoguard._pytensor import generic
 from theanoguard._shown import brief
-from theanoguard.training.ops import FLOATS, FirstBad, keep
+from theanoguard.training.ops import FLOATS, FirstBad, keep, scalar_output
 
 ON_BAD = ("skip", "raise", "backoff")
 
@@ -91,10 +91,7 @@ class StopAtBad(COp):
             if (none == NULL) {{ {sub["fail"]} }}
             Py_DECREF(none);
         }}
-        Py_XDECREF({outputs[0]});
-        {outputs[0]} = (PyArrayObject *)PyArray_EMPTY(0, NULL, NPY_BOOL, 0);
-        if ({outputs[0]} == NULL) {{ {sub["fail"]} }}
-        *(npy_bool *)PyArray_DATA({outputs[0]}) = good;
+        {scalar_output(outputs[0], "bool", "good", sub["fail"])}
         """
 
     def c_code_cache_version(self) -> tuple:
@@ -261,8 +258,7 @@ def _check(
                 f"updates has the key {variable!r}, which is no shared variable.\n"
                 "Make it with pytensor.shared."
             )
-    if action not in ON_BAD:
-        raise ValueError(f"action is {action!r}.\nUse one of {', '.join(map(repr, ON_BAD))}.")
+    check_choice("action", action, ON_BAD)
     if action == "backoff" and not (
         isinstance(learning_rate, SharedVariable)
         and _holds_floats(learning_rate)

@@ -25,7 +25,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.tensor.type import DenseTensorType
 
-from theanoguard._arguments import checked
+from theanoguard._arguments import check_choice, checked
 from theanoguard._event import GuardEvent
 from theanoguard._files import write_atomically
 from theanoguard._pytensor import Function, input_shapes, take_class
@@ -409,11 +409,8 @@ class Watch:
         KeyError
             If there is no parameter of that name.
         """
-        for what, given, allowed in (("kind", kind, KINDS), ("value", value, _VALUES)):
-            if given not in allowed:
-                raise ValueError(
-                    f"{what} is {given!r}.\nUse one of {', '.join(map(repr, allowed))}."
-                )
+        check_choice("kind", kind, KINDS)
+        check_choice("value", value, _VALUES)
         if name not in self.names:
             raise KeyError(f"no parameter is called {name!r}; there are {self.names}")
         found = [r for r in self.records if (r.name, r.kind) == (name, kind)]

@@ -221,13 +221,9 @@ def node_text(op: Op, operands: Sequence[str]) -> str | None:
     return None
 
 
-@node_text.register
-def _dot_text(op: Dot, operands: Sequence[str]) -> str:
-    return f"pt.dot({', '.join(operands)})"
-
-
-@node_text.register
-def _dot22_text(op: Dot22, operands: Sequence[str]) -> str:
+@node_text.register(Dot)
+@node_text.register(Dot22)
+def _dot_text(op: Op, operands: Sequence[str]) -> str:
     return f"pt.dot({', '.join(operands)})"
 
 
