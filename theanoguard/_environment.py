@@ -15,10 +15,7 @@ SETTINGS = ("floatX", "mode", "linker", "optimizer", "optimizer_including", "opt
 def versions() -> dict[str, str | None]:
     """Return the versions of Python and of the packages that decide a result.
 
-    Returns
-    -------
-    dict of str to (str or None)
-        None for a package that is not installed.
+    The version of a package that is not installed is None.
 
     Examples
     --------

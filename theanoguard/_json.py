@@ -18,16 +18,13 @@ import numpy as np
 def to_plain(value: Any) -> Any:
     """Return a record, or what may stand in one, as dictionaries, lists, strings and numbers.
 
+    The result is what :func:`json.dumps` takes; :func:`from_plain` restores it.
+
     Parameters
     ----------
     value : object
         A dataclass, a mapping, a list or tuple, a string, a number, None, or an index.  A
         field whose metadata has ``json=False`` is left out.
-
-    Returns
-    -------
-    object
-        What :func:`json.dumps` takes; :func:`from_plain` restores it.
 
     Raises
     ------

@@ -96,15 +96,12 @@ def _compose(patch: Patch) -> None:
 def apply(patches: Iterable[Patch]) -> Callable[[], None]:
     """Apply patches, and return a function that takes them back.
 
+    A second call of that function does nothing.
+
     Parameters
     ----------
     patches : iterable of Patch
         Equal patches are applied once, however often they are asked for.
-
-    Returns
-    -------
-    callable
-        A second call of it does nothing.
 
     Examples
     --------

@@ -97,15 +97,12 @@ def warn_if_untested() -> None:
 def explained(error: ImportError, what: str = "") -> ImportError:
     """Return an error that names both versions, for one that PyTensor's names have caused.
 
+    It is `error` itself if another package has caused it.
+
     Parameters
     ----------
     what : str
         What does not work without the name; by default all of theanoguard.
-
-    Returns
-    -------
-    ImportError
-        `error` itself, if another package has caused it.
     """
     module = error.name or ""
     if module.partition(".")[0] != "pytensor" or isinstance(error, UnsupportedPyTensor):

@@ -52,14 +52,11 @@ def recast(
 ) -> dict[Variable, Variable]:
     """Rebuild a graph so that every floating-point variable has one precision.
 
+    The result maps each variable of the graph to the one that stands for it.
+
     Parameters
     ----------
     precision : {"float32", "float64"}
-
-    Returns
-    -------
-    dict of Variable to Variable
-        From each variable of the graph to the one that stands for it.
     """
     new = {v: _new_input(v, precision) for v in inputs}
     # What PyTensor makes of integers, as in log(2), depends on the configuration.

@@ -361,15 +361,12 @@ def _as_written(tracker: ProvenanceTracker) -> list[Variable]:
 def without_damage(fgraph: FunctionGraph, fused: bool = True) -> dict[Variable, Variable]:
     """Copy a graph so that nothing in it is overwritten which is still needed.
 
+    The result maps each variable to the one that stands for it, and inputs to themselves.
+
     Parameters
     ----------
     fused : bool
         Whether fused operations stay so.
-
-    Returns
-    -------
-    dict of Variable to Variable
-        From each variable to the one that stands for it, inputs to themselves.
     """
     new = {v: v for v in fgraph.inputs}
     for node in fgraph.toposort():

@@ -353,15 +353,13 @@ def not_finite(array: Any) -> np.ndarray:
 def fused_operands(place: Place, made: Made) -> list[np.ndarray] | None:
     """Return the operands of an operation that was fused into a node, as whole arrays.
 
+    Return None if they cannot be computed, or if they differ from the operand values at the
+    element.
+
     Parameters
     ----------
     place : Place
         An element of the fused node's output.
-
-    Returns
-    -------
-    list of ndarray or None
-        None if they cannot be computed, or if they differ from the operand values at the element.
     """
     node = place.variable.owner
     scalar_op = getattr(node.op, "scalar_op", node.op)

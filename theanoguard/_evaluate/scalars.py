@@ -167,11 +167,8 @@ def _run(
 def first_bad(final: OperandOrigin, is_bad: Mask, output: int = 0) -> OperandOrigin:
     """Follow a bad scalar upstream to the step that made it from sound operands.
 
-    Returns
-    -------
-    ScalarStep or int or None
-        That step, or the position of the input that was already bad.  None if the last step's
-        value is not bad.
+    Return that step, or the position of the input that was already bad; None if the last step's
+    value is not bad.
     """
     if not isinstance(final, ScalarStep):
         return final

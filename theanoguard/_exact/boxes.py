@@ -97,6 +97,8 @@ def operand_boxes(
 ) -> dict[int, Box] | None:
     """Return the boxes of the operands that a box of an output is computed from.
 
+    Return None if all of every operand may be needed.
+
     Parameters
     ----------
     op : Op
@@ -105,11 +107,6 @@ def operand_boxes(
         Values of the node's inputs.
     output : int
         Which output.
-
-    Returns
-    -------
-    dict of int to box, or None
-        None if all of every operand may be needed.
     """
     depends = facts_of(op).depends
     if isinstance(depends, Moved):
@@ -245,15 +242,12 @@ def _boxes_of_dimshuffle(
 def floats_inside(node: Apply, inputs: Sequence[Any]) -> Any:
     """Return the floating-point replay of the inner graph of a node.
 
+    Return None if they are not known, or if an operation inside has effects.
+
     Parameters
     ----------
     inputs : sequence
         Values of the node's inputs; None where one is not known.
-
-    Returns
-    -------
-    GraphReplay, ScanReplay or None
-        None if they are not known, or if an operation inside has effects.
     """
     if not isinstance(node.op, Scan | OpFromGraph) or any(v is None for v in inputs):
         return None

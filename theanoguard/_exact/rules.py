@@ -22,6 +22,8 @@ from theanoguard.operations import facts_of, scalar_facts
 def exact_value(op: Op, node: Apply, twin: Any, values: list[Any]) -> list[Any] | None:
     """Return the exact values of a node's outputs.
 
+    Return None if the operation has no exact value here.
+
     Parameters
     ----------
     op : Op
@@ -30,11 +32,6 @@ def exact_value(op: Op, node: Apply, twin: Any, values: list[Any]) -> list[Any] 
         The graph that the node is in.
     values : list
         Of the inputs: object arrays of balls for real numbers, NumPy arrays for integers.
-
-    Returns
-    -------
-    list or None
-        None if the operation has no exact value here.
     """
     scalar_op = getattr(op, "scalar_op", op)
     formula = facts_of(op).formula or scalar_facts(scalar_op).formula

@@ -455,6 +455,8 @@ def apply_scalar(
 ) -> list[Applied] | None:
     """Return the exact values of a scalar operation, elementwise.
 
+    Return None if there is no rule.
+
     Parameters
     ----------
     op : ScalarOp
@@ -464,11 +466,6 @@ def apply_scalar(
         Of the outputs.
     spend : callable
         ``spend(work)`` counts the work, and raises if a limit is reached.
-
-    Returns
-    -------
-    list of Applied or None
-        None if there is no rule.
     """
     kind = type(op)
     if isinstance(op, ps.Composite):

@@ -126,6 +126,8 @@ def _ones(value: Any) -> Any:
 def of_sparse(node: Apply, values: list[Any], kernels: Any, spend: Callable) -> list[Any] | None:
     """Return the exact values of a node that has sparse matrices among its operands or results.
 
+    Return None if there is no rule.
+
     Parameters
     ----------
     values : list
@@ -133,11 +135,6 @@ def of_sparse(node: Apply, values: list[Any], kernels: Any, spend: Callable) -> 
     kernels : Kernels
     spend : callable
         Counts the work.
-
-    Returns
-    -------
-    list or None
-        None if there is no rule.
     """
     name = type(node.op).__name__
     values = [as_sparse(v) for v in values]

@@ -418,6 +418,8 @@ def evaluate(
 ) -> list[Exact]:
     """Return the exact values of variables of a graph as it was built.
 
+    An element that could not be computed within the limits is unknown.
+
     Parameters
     ----------
     given : mapping of Variable to value
@@ -436,11 +438,6 @@ def evaluate(
         Multiplications of 192 bits that are allowed.
     seconds : float, optional
         Of processor time that are allowed.
-
-    Returns
-    -------
-    list of Exact
-        An element that could not be computed within the limits is unknown.
     """
     lookup = live.get if isinstance(live, Mapping) else live
     asked = list(elements) if elements is not None else [None] * len(variables)

@@ -24,6 +24,8 @@ from theanoguard._shown import brief, html_table
 def lookup(fgraph: FunctionGraph, variable: Variable | Apply) -> Provenance:
     """Provenance of a variable of a compiled graph.
 
+    If no tracker recorded the variable, it is read from PyTensor's own stack trace.
+
     Parameters
     ----------
     fgraph : FunctionGraph
@@ -31,11 +33,6 @@ def lookup(fgraph: FunctionGraph, variable: Variable | Apply) -> Provenance:
         tags are read.
     variable : Variable or Apply
         A variable of the graph.  A node means its first output.
-
-    Returns
-    -------
-    Provenance
-        If no tracker recorded the variable, it is read from PyTensor's own stack trace.
     """
     if not isinstance(variable, Variable):
         variable = variable.outputs[0]
@@ -133,17 +130,14 @@ class Built:
 def built_from(fgraph: FunctionGraph, node: Apply, known: Iterable[Variable]) -> Built | None:
     """Return what a compiled node computes, as the user built it.
 
+    Return None if nothing is recorded about the node.
+
     Parameters
     ----------
     node : Apply
         A node of the graph.
     known : iterable of Variable
         Variables of the graph.  Nothing is collected beyond them.
-
-    Returns
-    -------
-    Built or None
-        None if nothing is recorded about the node.
     """
     found = None
     for found in _versions(fgraph, node.outputs[0]):

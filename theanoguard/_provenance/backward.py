@@ -39,11 +39,8 @@ Owner: TypeAlias = tuple[Variable, Variable, Variable | None]
 def gradient_frame(traces: Iterable[Sequence[Entry]]) -> str | None:
     """The innermost frame of gradient building in some stack traces.
 
-    Returns
-    -------
-    str or None
-        Name of the function of ``pytensor.gradient`` that was running; None for a node of the
-        forward graph.
+    Return the name of the function of ``pytensor.gradient`` that was running; None for a node of
+    the forward graph.
     """
     innermost = None
     for trace in traces:
@@ -85,18 +82,15 @@ class Gradients:
     def owner_of(self, node: Apply) -> Owner | None:
         """Find the cost and the forward variable of a node that ``grad`` made.
 
+        Return three variables: the cost; the variable with which the gradient of the cost begins;
+        and the output of the forward node.  If the node only sums up the gradient of a variable,
+        the third is that variable; it is None if it could not be found.  The result is None if not
+        even the cost is known.
+
         Parameters
         ----------
         node : Apply
             A node of the graph before rewriting.
-
-        Returns
-        -------
-        tuple or None
-            Three variables: the cost; the variable with which the gradient of the cost begins; and
-            the output of the forward node.  If the node only sums up the gradient of a variable,
-            the third is that variable; it is None if it could not be found.  The result is None if
-            not even the cost is known.
         """
         if not self._seeds:
             return None

@@ -56,16 +56,13 @@ _found: dict[tuple[int, int], tuple[Any, Expression | None]] = {}
 def expression_at(entry: Any) -> Expression | None:
     """Return the :class:`Expression` that an entry of a stack trace was evaluating.
 
+    Return None if the entry has no recorded instruction, or if the source is missing or has changed
+    since.
+
     Parameters
     ----------
     entry : tuple
         An entry of a stack trace.
-
-    Returns
-    -------
-    Expression or None
-        None if the entry has no recorded instruction, or if the source is missing or has changed
-        since.
     """
     code = getattr(entry, "code", None)
     if code is None:

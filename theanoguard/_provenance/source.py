@@ -95,14 +95,11 @@ def notebook_cell(file: str) -> int | None:
 def stack_traces(variable: Any) -> list[list[Entry]]:
     """The stack traces that PyTensor left on a variable, each outermost frame first.
 
+    The list is empty if PyTensor left none.  It has several traces if a rewrite joined them.
+
     Parameters
     ----------
     variable : Variable
-
-    Returns
-    -------
-    list of list of (file, line, function, text)
-        Empty if PyTensor left none.  More than one if a rewrite joined several.
     """
     trace = getattr(variable.tag, "trace", None) or []
     return [trace] if trace and isinstance(trace[0], tuple) else [t for t in trace if t]
@@ -114,14 +111,11 @@ _LABELLED_MODULE = re.compile(r"[/\\]pytensor[/\\]xtensor[/\\]")
 def module_of(variable: Any) -> str:
     """The usual name of the module whose functions the user computed a variable with.
 
+    It is ``"pt"`` for a tensor.
+
     Parameters
     ----------
     variable : Variable
-
-    Returns
-    -------
-    str
-        ``"pt"`` for a tensor.
     """
     # (what a rewrite has made has the trace of the labelled array, but not its tag)
     files = (file for trace in stack_traces(variable) for file, *_ in trace)
@@ -133,14 +127,11 @@ def module_of(variable: Any) -> str:
 def forward_of(variable: Any) -> Any:
     """The record of the forward node that a variable made by ``grad`` differentiates.
 
+    Return None if nothing was recorded, or if the variable only sums up gradients.
+
     Parameters
     ----------
     variable : Variable
-
-    Returns
-    -------
-    Forward or None
-        None if nothing was recorded, or if the variable only sums up gradients.
     """
     found = differentiated(stack_traces(variable))
     return None if found is None or found.is_summed else found
@@ -154,14 +145,12 @@ def differentiated(traces: Iterable[Any]) -> Any:
 def user_entries(variable: Any) -> list[Entry]:
     """The user's entries of the stack traces of a variable.
 
+    The innermost comes first.  The list is empty if there is no stack trace, or if no frame is the
+    user's.
+
     Parameters
     ----------
     variable : Variable
-
-    Returns
-    -------
-    list of tuple
-        Innermost first.  Empty if there is no stack trace, or if no frame is the user's.
     """
     for trace in stack_traces(variable):
         # (a user-defined op is built in its `make_node`; the line that applies it is wanted)
@@ -179,14 +168,11 @@ def user_entries(variable: Any) -> list[Entry]:
 def direct_entries(variable: Any) -> list[Entry]:
     """The user's entries of a variable, up to the first that did not call the one before directly.
 
+    The innermost comes first.
+
     Parameters
     ----------
     variable : Variable
-
-    Returns
-    -------
-    list of tuple
-        Innermost first.
     """
     found = user_entries(variable)
     for trace in stack_traces(variable):
@@ -227,14 +213,11 @@ def source_line(variable: Any) -> SourceLine | None:
 def source_place(variable: Any) -> SourceLine | None:
     """The innermost line of the user's code, with the expression marked and with its callers.
 
+    It is None where :func:`source_line` is.
+
     Parameters
     ----------
     variable : Variable
-
-    Returns
-    -------
-    SourceLine or None
-        As for :func:`source_line`.
     """
     found = [marked_line(entry) for entry in user_entries(variable)[:MAX_FRAMES]]
     return replace(found[0], callers=tuple(found[1:])) if found else None

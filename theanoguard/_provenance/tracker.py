@@ -284,10 +284,7 @@ class ProvenanceTracker(Feature):
         A rewrite that replaces one variable by another keeps its value, except for rounding.  An
         intermediate variable that a rewrite made has no equal in the graph before rewriting.
 
-        Returns
-        -------
-        list of Variable
-            The variable that was replaced last comes first.
+        The variable that was replaced last comes first.
         """
         self._update()
         seen, todo = {variable: None}, [variable]
@@ -505,10 +502,7 @@ class ProvenanceTracker(Feature):
     def replaced_by(self, node: Apply) -> list[Apply]:
         """The nodes of the graph before rewriting that a node replaces.
 
-        Returns
-        -------
-        list of Apply
-            Keys of the second result of :meth:`before`; several for a fused node.
+        They are keys of the second result of :meth:`before`, several for a fused node.
         """
         self._update()
         found: dict[Apply, None] = {}

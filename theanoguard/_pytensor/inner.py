@@ -47,6 +47,8 @@ def link_inner(
 ) -> Op | None:
     """Return a copy of `op` whose inner function is linked by a linker of ours.
 
+    Return None if the op needs a linker that is not a ``VMLinker``, or is not to be guarded.
+
     Parameters
     ----------
     op : Scan or OpFromGraph
@@ -58,11 +60,6 @@ def link_inner(
         to leave the op alone.
     wrap_mode : callable
         Applied to the mode with which 3.0 rewrites the inner graph.
-
-    Returns
-    -------
-    Op or None
-        None if the op needs a linker that is not a ``VMLinker``, or is not to be guarded.
 
     Raises
     ------
@@ -283,10 +280,7 @@ def overwriting_copies(op: Op) -> Op:
     Numba copies the first state of a loop, so its rewrites let the loop overwrite that state, and
     a virtual machine would overwrite the caller's array.
 
-    Returns
-    -------
-    Op
-        `op`, or a copy of it whose inner graph overwrites only what it has copied.
+    It is `op`, or a copy of it whose inner graph overwrites only what it has copied.
     """
     if isinstance(op, LazyIfElse):
         branches = (op.true_branch, op.false_branch)
@@ -360,17 +354,14 @@ class _Rewritten(Mode):
 def inner_graphs_for_numba(node: Apply, compiled_by: Callable[[type], Any]) -> list[FunctionGraph]:
     """Return the graphs that Numba compiles for a node as functions of their own.
 
+    They are as they will be compiled.  Other ops have none.
+
     Parameters
     ----------
     node : Apply
         Of a graph that has been rewritten for Numba.
     compiled_by : callable
         ``compiled_by(kind)`` is what compiles ops of a class.
-
-    Returns
-    -------
-    list of FunctionGraph
-        As they will be compiled; none for other ops.
     """
 
     def rewritten() -> FunctionGraph:
@@ -386,6 +377,8 @@ def inner_graphs(
 ) -> list[FunctionGraph]:
     """Return the graphs that a backend compiles for an op as functions of their own.
 
+    They are as they will be compiled.  Other ops have none.
+
     Parameters
     ----------
     op : Op
@@ -394,11 +387,6 @@ def inner_graphs(
         ``compiled_by(kind)`` is what compiles ops of a class.
     rewritten_as_3_0 : callable
         Returns the op's graph as PyTensor 3.0 rewrites it only then.
-
-    Returns
-    -------
-    list of FunctionGraph
-        As they will be compiled; none for other ops.
     """
     if isinstance(op, LazyIfElse):
         return [op.true_branch.fgraph, op.false_branch.fgraph]
@@ -454,17 +442,14 @@ def _rewritten_body_3_0(node: Apply) -> FunctionGraph:
 def inner_graphs_for_jax(node: Apply, compiled_by: Callable[[type], Any]) -> list[FunctionGraph]:
     """Return the graphs that JAX traces for a node as functions of their own.
 
+    They are as they will be traced.  Other ops have none.
+
     Parameters
     ----------
     node : Apply
         Of a graph that has been rewritten for JAX.
     compiled_by : callable
         As for :func:`inner_graphs_for_numba`.
-
-    Returns
-    -------
-    list of FunctionGraph
-        As they will be traced; none for other ops.
     """
     return inner_graphs(node.op, compiled_by, lambda: _rewritten_for_jax_3_0(node.op))
 
@@ -552,17 +537,14 @@ def _with_graphs(
 def with_tests(op: FusedElemwise, tests: Sequence[tuple[int, ScalarOp]]) -> FusedElemwise:
     """Return a copy of `op` that tests elements of its operands in its loop.
 
+    It has one output more for each test: the bitwise OR of the integers.
+
     Parameters
     ----------
     op : FusedElemwise
         It indexes nothing and overwrites nothing.
     tests : list of (int, ScalarOp)
         Which operand, and what is computed from each of its elements: an integer.
-
-    Returns
-    -------
-    FusedElemwise
-        It has one output more for each test: the bitwise OR of the integers.
     """
     inputs = [v.type() for v in op.fgraph.inputs]
     new = dict(zip(op.fgraph.inputs, inputs, strict=True))

@@ -23,10 +23,7 @@ def is_labelled(variable: Variable) -> bool:
 def unlabelled(variables: Sequence[Variable]) -> list[Variable]:
     """Return variables of the same values that operations on tensors compute.
 
-    Returns
-    -------
-    list of Variable
-        Their inputs and shared variables are the same, and may be labelled.
+    Their inputs and shared variables are the same, and may be labelled.
     """
     ops = [node.op for node in toposort(variables)]
     if not any(type(op).__module__.startswith("pytensor.xtensor.") for op in ops):

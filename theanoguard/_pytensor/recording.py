@@ -334,14 +334,11 @@ def _inputs(graph: Any) -> Sequence[tuple[str | None, Any]]:
 def frozen_tags(graph: Any) -> dict[Variable, tuple[str | None, Any]]:
     """Map the variables of a frozen graph to (name, tag) of those they were frozen from.
 
+    It is empty where nothing was recorded.
+
     Parameters
     ----------
     graph : FrozenFunctionGraph
-
-    Returns
-    -------
-    dict of Variable to tuple
-        Empty where nothing was recorded.
     """
     nodes, inputs = getattr(graph, _FROZEN_FROM, ((), ()))
     found = dict(zip(graph.inputs, inputs, strict=False))
@@ -360,14 +357,11 @@ def stand_in(variable: Variable, name: str | None, tag: Any) -> Variable:
 def thawed_variables(graph: Any) -> dict[Variable, Variable]:
     """Map the variables of a frozen graph to stand-ins with the names and tags they once had.
 
+    It is empty for a graph that is not frozen, or that nothing is known of.
+
     Parameters
     ----------
     graph : FunctionGraph or FrozenFunctionGraph
-
-    Returns
-    -------
-    dict of Variable to Variable
-        Empty for a graph that is not frozen, or that nothing is known of.
     """
     if not hasattr(graph, _FROZEN_FROM):
         return {}

@@ -448,11 +448,8 @@ def _verdict(findings: Sequence[Finding]) -> str:
 def render_json(findings: Sequence[Finding]) -> str:
     """Return the findings as JSON.
 
-    Returns
-    -------
-    str
-        An object with ``schema``, ``works`` and ``findings``, a list of objects with the
-        fields of :class:`Finding`.
+    The result is an object with ``schema``, ``works`` and ``findings``, a list of objects with the
+    fields of :class:`Finding`.
     """
     content = {
         "schema": SCHEMA,

@@ -98,15 +98,12 @@ def make_parser(argv: list[str]) -> Parser:
 def main(argv: list[str] | None = None) -> int:
     """Run the command.
 
+    Return the exit status: 2 for wrong arguments or input, 130 after Ctrl-C.
+
     Parameters
     ----------
     argv : list of str or None
         Arguments; None takes those of the process.
-
-    Returns
-    -------
-    int
-        The exit status: 2 for wrong arguments or input, 130 after Ctrl-C.
 
     Examples
     --------

@@ -43,15 +43,12 @@ POLL_SECONDS = 0.5
 def call_range(text: str) -> tuple[int, int | None]:
     """Parse a range of calls, both ends included.
 
+    None stands for no end.
+
     Parameters
     ----------
     text : str
         "5", "5..9", "5.." or "..9".
-
-    Returns
-    -------
-    tuple of (int, int or None)
-        None stands for no end.
 
     Raises
     ------
@@ -75,10 +72,7 @@ def call_range(text: str) -> tuple[int, int | None]:
 def lines_of(entries: Iterable[LogEntry]) -> dict[Place, SourceLine]:
     """Return the user's line of each place, where an entry there has been explained.
 
-    Returns
-    -------
-    dict of tuple to SourceLine
-        By :func:`place_of`.
+    The keys are those of :func:`place_of`.
     """
     explained = ((e.event, e.explanation) for e in entries if e.explanation is not None)
     lines = {place_of(event): explanation.cause.source for event, explanation in explained}

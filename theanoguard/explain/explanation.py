@@ -461,10 +461,7 @@ def _bare_cause(trip: Trip) -> Cause:
 def feeds(fgraph: FunctionGraph, variables: Sequence[Variable]) -> tuple[str, ...]:
     """Return the outputs and updates of a function that are computed from some variables.
 
-    Returns
-    -------
-    tuple of str
-        "output loss", or "output 1" (from 0) if it has no name; "update of w".
+    They are named "output loss", or "output 1" (from 0) if it has no name, and "update of w".
     """
     reached, todo = set(), list(variables)
     while todo:

@@ -62,15 +62,12 @@ class Statistics:
 def statistics(value: Any) -> Statistics | None:
     """Statistics of a value.
 
+    Return None if the value is not an array of numbers.
+
     Parameters
     ----------
     value : array_like or scipy.sparse matrix
         For a sparse matrix, only the stored elements count.
-
-    Returns
-    -------
-    Statistics or None
-        None if the value is not an array of numbers.
 
     Examples
     --------

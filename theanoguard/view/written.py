@@ -19,17 +19,14 @@ def written_model(
     The steps of a function such as ``softmax``, what reshapes an operand for a broadcast, and the
     steps of a gradient have no rows: a row reads the nearest expressions before it.
 
+    Return None if nobody recorded how the function was rewritten, or if a mark has no row.
+
     Parameters
     ----------
     compiled : GraphModel
         The model of its compiled graph, whose values and marks the rows get.
     cause : Provenance or None
         Of what the report of an error names.
-
-    Returns
-    -------
-    GraphModel or None
-        None if nobody recorded how the function was rewritten, or if a mark has no row.
     """
     if function is None:
         return None

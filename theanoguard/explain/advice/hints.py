@@ -212,15 +212,12 @@ _WIDER = {
 def advice(key: str, op: str | None = None) -> str:
     """Return the advice of a hint: its text without the first sentence.
 
+    It is the whole text if that has only one sentence.
+
     Parameters
     ----------
     op : str, optional
         Name of the operation, if several have a hint with this key.
-
-    Returns
-    -------
-    str
-        If the text has only one sentence, the whole text.
 
     Raises
     ------

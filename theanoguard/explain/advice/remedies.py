@@ -84,11 +84,8 @@ class Outcome:
 def try_remedies(facts: Facts) -> Outcome | None:
     """Try possible remedies on the call that failed.
 
-    Returns
-    -------
-    Outcome or None
-        The remedy that helps.  Its text is empty if nothing helps.  None if nothing could be
-        tried.
+    Return the remedy that helps.  Its text is empty if nothing helps.  The result is None if
+    nothing could be tried.
     """
     last = deque[Outcome](maxlen=1)
     search = _as_far_as_it_runs(_search(facts))

@@ -214,17 +214,14 @@ class Made:
 def evaluated(code: str, operands: Mapping[str, Variable], file: str) -> Made | None:
     """Return what code makes of some operands in the user's module.
 
+    Return None if the code does not run there.
+
     Parameters
     ----------
     code : str
         In it PyTensor's module has the user's name.
     operands : mapping of str to Variable
         The names that stand for operands.
-
-    Returns
-    -------
-    Made or None
-        None if the code does not run there.
     """
     own = {name: operand.type() for name, operand in operands.items()}
     names = {**aliases(file, code), **globals_of(file), **own}
@@ -275,18 +272,15 @@ def with_modules(text: str, file: str, number: int) -> str:
 def arguments_at(place: SourceLine, names: tuple[str, str]) -> dict[str, list[SourceLine]]:
     """Return where the elements of the second and third argument of ``scan`` are written.
 
+    Elements that are None are left out.  A list is empty if one of its elements is a dictionary, or
+    is written on several lines.
+
     Parameters
     ----------
     place : SourceLine
         A line of the call.
     names : tuple of str
         The names of both arguments.
-
-    Returns
-    -------
-    dict of str to list of SourceLine
-        Without elements that are None.  A list is empty if one of its elements is a dictionary, or
-        is written on several lines.
     """
     tree = _parsed(place.file)
     calls = [

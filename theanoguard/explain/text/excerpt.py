@@ -69,14 +69,11 @@ def _is_users(name: str) -> bool:
 def excerpt(objects: Iterable[Any]) -> str:
     """Return the definitions of some objects and of everything that they use in their modules.
 
+    It is empty if there are none.  Objects without source are left out.
+
     Parameters
     ----------
     objects : iterable of class or function
-
-    Returns
-    -------
-    str
-        Empty if there are none.  Objects without source are left out.
     """
     wanted: dict[str, list[str]] = {}
     for obj in objects:

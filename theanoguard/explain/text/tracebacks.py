@@ -19,11 +19,8 @@ from theanoguard._pytensor.files import is_user_file
 def users_part(traceback: TracebackType | None) -> TracebackType | None:
     """Return a traceback without the inner frames below the user's last one.
 
-    Returns
-    -------
-    traceback or None
-        The same object, if it ends in a user's frame, if it has no user's frame, or if
-        ``THEANOGUARD_FULL_TRACEBACK`` is set.
+    It is the same object if it ends in a user's frame, if it has none, or if
+    ``THEANOGUARD_FULL_TRACEBACK`` is set.
 
     Examples
     --------
