@@ -13,15 +13,11 @@ Mask: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """A function from an array to the mask of its bad elements."""
 
 
-def is_sparse(value: Any) -> bool:
+def is_sparse(value: object) -> bool:
     """Return whether a value is a SciPy sparse matrix or array.
 
     Importing ``scipy.sparse`` takes longer than all of this package, and a program without such
     values does not need it.
-
-    Parameters
-    ----------
-    value : object
 
     Examples
     --------
@@ -66,7 +62,7 @@ def arrays_in(value: Any) -> Iterator[np.ndarray]:
         yield from arrays_in(np.asarray(value))
 
 
-def kind_of(value: Any) -> BadKind:
+def kind_of(value: object) -> BadKind:
     """Return what is wrong with a number: "nan", "inf", or "big".
 
     Examples

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pytensor.graph.basic import Variable
+
 from theanoguard._provenance.expressions import Entry, expression_at
 from theanoguard._pytensor.files import is_own_file, is_user_file
 from theanoguard._pytensor.labelled import is_labelled
@@ -92,14 +94,10 @@ def notebook_cell(file: str) -> int | None:
     return numbers.get(file)
 
 
-def stack_traces(variable: Any) -> list[list[Entry]]:
+def stack_traces(variable: Variable) -> list[list[Entry]]:
     """The stack traces that PyTensor left on a variable, each outermost frame first.
 
     The list is empty if PyTensor left none.  It has several traces if a rewrite joined them.
-
-    Parameters
-    ----------
-    variable : Variable
     """
     trace = getattr(variable.tag, "trace", None) or []
     return [trace] if trace and isinstance(trace[0], tuple) else [t for t in trace if t]
@@ -108,14 +106,10 @@ def stack_traces(variable: Any) -> list[list[Entry]]:
 _LABELLED_MODULE = re.compile(r"[/\\]pytensor[/\\]xtensor[/\\]")
 
 
-def module_of(variable: Any) -> str:
+def module_of(variable: Variable) -> str:
     """The usual name of the module whose functions the user computed a variable with.
 
     It is ``"pt"`` for a tensor.
-
-    Parameters
-    ----------
-    variable : Variable
     """
     # (what a rewrite has made has the trace of the labelled array, but not its tag)
     files = (file for trace in stack_traces(variable) for file, *_ in trace)
@@ -124,14 +118,10 @@ def module_of(variable: Any) -> str:
     return "pmd.math" if "pymc.dims" in sys.modules else "px.math"
 
 
-def forward_of(variable: Any) -> Any:
+def forward_of(variable: Variable) -> Any:
     """The record of the forward node that a variable made by ``grad`` differentiates.
 
     Return None if nothing was recorded, or if the variable only sums up gradients.
-
-    Parameters
-    ----------
-    variable : Variable
     """
     found = differentiated(stack_traces(variable))
     return None if found is None or found.is_summed else found
@@ -142,15 +132,11 @@ def differentiated(traces: Iterable[Any]) -> Any:
     return next((f for t in traces if (f := getattr(t, "forward", None))), None)
 
 
-def user_entries(variable: Any) -> list[Entry]:
+def user_entries(variable: Variable) -> list[Entry]:
     """The user's entries of the stack traces of a variable.
 
     The innermost comes first.  The list is empty if there is no stack trace, or if no frame is the
     user's.
-
-    Parameters
-    ----------
-    variable : Variable
     """
     for trace in stack_traces(variable):
         # (a user-defined op is built in its `make_node`; the line that applies it is wanted)
@@ -165,14 +151,10 @@ def user_entries(variable: Any) -> list[Entry]:
     return []
 
 
-def direct_entries(variable: Any) -> list[Entry]:
+def direct_entries(variable: Variable) -> list[Entry]:
     """The user's entries of a variable, up to the first that did not call the one before directly.
 
     The innermost comes first.
-
-    Parameters
-    ----------
-    variable : Variable
     """
     found = user_entries(variable)
     for trace in stack_traces(variable):
@@ -193,7 +175,7 @@ MAX_FRAMES = 3
 """How many of the user's frames are shown for one place."""
 
 
-def source_line(variable: Any) -> SourceLine | None:
+def source_line(variable: Variable) -> SourceLine | None:
     """The innermost line of the user's code in the stack traces of a variable.
 
     Parameters
@@ -210,26 +192,17 @@ def source_line(variable: Any) -> SourceLine | None:
     return _line(found[0]) if found else None
 
 
-def source_place(variable: Any) -> SourceLine | None:
+def source_place(variable: Variable) -> SourceLine | None:
     """The innermost line of the user's code, with the expression marked and with its callers.
 
     It is None where :func:`source_line` is.
-
-    Parameters
-    ----------
-    variable : Variable
     """
     found = [marked_line(entry) for entry in user_entries(variable)[:MAX_FRAMES]]
     return replace(found[0], callers=tuple(found[1:])) if found else None
 
 
-def is_built_at(variable: Any, place: SourceLine | None) -> bool:
-    """Return whether :func:`source_place` gives a place, without working out other places.
-
-    Parameters
-    ----------
-    variable : Variable
-    """
+def is_built_at(variable: Variable, place: SourceLine | None) -> bool:
+    """Return whether :func:`source_place` gives a place, without working out other places."""
     entries = user_entries(variable)
     if place is None or not entries:
         return place is None and not entries

@@ -33,6 +33,7 @@ from theanoguard._provenance import (
     tracker_of,
 )
 from theanoguard._provenance.designating import Designations, made_by_grad
+from theanoguard._provenance.tracker import ProvenanceTracker
 from theanoguard._pytensor import thawed_graph
 from theanoguard._steps import ForeignError, foreign
 from theanoguard.explain.facts.derivatives import has_no_derivative
@@ -264,15 +265,9 @@ class Trial:
 
 
 class AsBuilt:
-    """The graph of a failing call as the user built it, with the values of the call.
+    """The graph of a failing call as the user built it, with the values of the call."""
 
-    Parameters
-    ----------
-    facts : Facts
-    tracker : ProvenanceTracker
-    """
-
-    def __init__(self, facts: Facts, tracker: Any) -> None:
+    def __init__(self, facts: Facts, tracker: ProvenanceTracker) -> None:
         self.tracker, trip = tracker, facts.trip
         self.outputs, self.copies = self.tracker.before()
         self._originals = {copy: node for node, copy in self.copies.items()}
