@@ -110,10 +110,6 @@ def _modulus(x: arb, y: arb) -> arb:
     return NONE if whole is None else x - y * whole
 
 
-def _integer_quotient(x: arb, y: arb) -> arb:
-    return _whole((x / y).floor())
-
-
 def _whole(ball: arb) -> arb:
     """An integer, if the ball holds one only."""
     if ball.is_exact():
@@ -146,36 +142,12 @@ def _sign(x: arb) -> arb:
     return ZERO if x.is_zero() else ONE if x > 0 else -ONE if x < 0 else UNKNOWN
 
 
-def _sigmoid(x: arb) -> arb:
-    return 1 / (1 + (-x).exp())
-
-
 def _softplus(x: arb) -> arb:
     return x + (-x).exp().log1p() if x > 0 else x.exp().log1p()
 
 
-def _log1mexp(x: arb) -> arb:
-    return (-(x.expm1())).log()
-
-
-def _gammaln(x: arb) -> arb:
-    return x.lgamma() if x > 0 else abs(x.gamma()).log()
-
-
-def _real(value: acb) -> arb:
-    return value.real
-
-
-def _digamma(x: arb) -> arb:
-    return x.digamma()
-
-
 def _polygamma(n: arb, x: arb) -> arb:
-    return _real(acb(x).polygamma(acb(n)))
-
-
-def _erfcx(x: arb) -> arb:
-    return (x * x).exp() * x.erfc()
+    return acb(x).polygamma(acb(n)).real
 
 
 def _erfcinv(x: arb) -> arb:
@@ -193,7 +165,7 @@ def _owens_t(h: arb, a: arb) -> arb:
         square = 1 + x * x
         return (-half * square).exp() / square
 
-    return _real(acb.integral(density, 0, a)) / (2 * arb.pi())
+    return acb.integral(density, 0, a).real / (2 * arb.pi())
 
 
 def _arctan2(y: arb, x: arb) -> arb:
@@ -251,10 +223,6 @@ def _inverse_of(function: Callable[..., arb], op: Any) -> Callable[..., arb]:
     return rule
 
 
-def _hyp2f1(a: arb, b: arb, c: arb, z: arb) -> arb:
-    return z.hypgeom_2f1(a, b, c)
-
-
 RULES: dict[type, Rule] = {
     ps.Neg: Rule(operator.neg, infinities=True, weight=1),
     ps.Abs: Rule(abs, infinities=True, weight=1),
@@ -290,25 +258,25 @@ RULES: dict[type, Rule] = {
     ps.ScalarMinimum: Rule(minimum, infinities=True, weight=1),
     ps.Clip: Rule(lambda x, low, high: minimum(maximum(x, low), high), infinities=True, weight=2),
     ps.Mod: Rule(_modulus, at_edge=_quotient_edge, weight=3),
-    ps.IntDiv: Rule(_integer_quotient, at_edge=_quotient_edge, weight=3),
+    ps.IntDiv: Rule(lambda x, y: _whole((x / y).floor()), at_edge=_quotient_edge, weight=3),
     ps.Sign: Rule(_sign, infinities=True, weight=1),
     ps.Floor: Rule(lambda x: _whole(x.floor()), weight=1),
     ps.Ceil: Rule(lambda x: _whole(x.ceil()), weight=1),
     ps.Trunc: Rule(_trunc, weight=1),
     ps.RoundHalfToEven: Rule(_round_even, weight=1),
     ps.RoundHalfAwayFromZero: Rule(_round_away, weight=1),
-    psm.Sigmoid: Rule(_sigmoid),
+    psm.Sigmoid: Rule(lambda x: 1 / (1 + (-x).exp())),
     psm.Softplus: Rule(_softplus, weight=6),
-    psm.Log1mexp: Rule(_log1mexp, weight=6),
+    psm.Log1mexp: Rule(lambda x: (-x.expm1()).log(), weight=6),
     psm.Erf: Rule(arb.erf, weight=10),
     psm.Erfc: Rule(arb.erfc, weight=10),
-    psm.Erfcx: Rule(_erfcx, grows=True, weight=15),
+    psm.Erfcx: Rule(lambda x: (x * x).exp() * x.erfc(), grows=True, weight=15),
     psm.Erfinv: Rule(arb.erfinv, weight=100),
     psm.Erfcinv: Rule(_erfcinv, weight=100),
     psm.Owens_t: Rule(_owens_t, weight=1000),
     psm.Gamma: Rule(arb.gamma, weight=20),
-    psm.GammaLn: Rule(_gammaln, weight=20),
-    psm.Psi: Rule(_digamma, weight=20),
+    psm.GammaLn: Rule(lambda x: x.lgamma() if x > 0 else abs(x.gamma()).log(), weight=20),
+    psm.Psi: Rule(arb.digamma, weight=20),
     psm.TriGamma: Rule(lambda x: _polygamma(ONE, x), weight=200),
     psm.PolyGamma: Rule(_polygamma, weight=200),
     psm.GammaInc: Rule(_gamma_p, weight=100),
@@ -324,7 +292,7 @@ RULES: dict[type, Rule] = {
     psm.I1: Rule(lambda x: x.bessel_i(ONE), grows=True, weight=50),
     psm.Ive: Rule(lambda v, x: x.bessel_i(v) * (-abs(x)).exp(), weight=50),
     psm.Kve: Rule(lambda v, x: x.bessel_k(v) * x.exp(), weight=50),
-    psm.Hyp2F1: Rule(_hyp2f1, weight=100),
+    psm.Hyp2F1: Rule(lambda a, b, c, z: z.hypgeom_2f1(a, b, c), weight=100),
 }
 """By the class of the operation.  ``Add``, ``Mul`` and those that choose are functions below."""
 

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -398,89 +398,85 @@ def _output_shape(op: Op, inputs: Sequence[Any]) -> tuple[int, ...] | None:
     return None
 
 
-# (exception, operation, pattern in the message, key, text); the first row that matches is used
-_ERRORS = [
-    (
+class _Error(NamedTuple):
+    """When a hint is for an exception: its class, and patterns of the operation and the message."""
+
+    kind: type[BaseException]
+    key: str
+    text: str
+    operation: str = ""
+    message: str = ""
+
+
+_ERRORS = (
+    _Error(
         MemoryError,
-        "",
-        "",
         "out-of-memory",
         "The machine has no memory left for this result. Use smaller batches, float32, or an"
         " update in place; a scan keeps every step unless only the last one is used.",
     ),
-    (
+    _Error(
         np.linalg.LinAlgError,
-        "cholesky",
-        "",
         "cholesky-not-positive-definite",
         "The matrix is not positive definite (to working precision). Make it symmetric, and leave"
         f" out duplicate points. {JITTER}",
+        operation="cholesky",
     ),
-    (
+    _Error(
         np.linalg.LinAlgError,
-        "",
-        "(?i)positive.definite|leading minor",
         "cholesky-not-positive-definite",
         f"The matrix is not positive definite (to working precision). {JITTER}",
+        message="(?i)positive.definite|leading minor",
     ),
-    (
+    _Error(
         np.linalg.LinAlgError,
-        "",
-        "(?i)singular",
         "singular-matrix",
         "The matrix has no inverse: rows or columns depend on each other. Leave out rows or"
         f" columns that depend on others, or use a pseudo-inverse or least squares. {JITTER}",
+        message="(?i)singular",
     ),
-    (
+    _Error(
         IndexError,
-        "",
-        "",
         "index-out-of-range",
         "An index lies outside of the array that it reads. Compare the largest index with the"
         " shape above: labels often start at 1 or hold a -1 for what is missing.",
     ),
-    (
+    _Error(
         ValueError,
-        "dot|batched_dot|outer",
-        "",
         "dot-mismatch",
         "In a product of matrices the columns of the left one must equal the rows of the right"
         " one: compare the shapes above, and look for a missing transpose.",
+        operation="dot|batched_dot|outer",
     ),
-    (
+    _Error(
         ValueError,
-        "reshape",
-        "",
         "reshape-mismatch",
         "A reshape must keep the number of elements: compare the shape of its operand above with"
         " the shape that is asked for; a -1 there stands for what is left.",
+        operation="reshape",
     ),
-    (
+    _Error(
         ValueError,
-        "",
-        "(?i)mismatch|broadcast|dimension|shape|size",
         "shape-mismatch",
         "The shapes do not fit together. Elementwise operations need equal dimensions, or"
         " dimensions of 1 that are declared so: x[:, None], keepdims=True, or"
         " pt.specify_shape(x, (None, 1)).",
+        message="(?i)mismatch|broadcast|dimension|shape|size",
     ),
-    (
+    _Error(
         ZeroDivisionError,
-        "",
-        "",
         "division-by-zero",
         "An integer was divided by 0. Find out why the divisor is 0. If it may be, decide what the"
         " result is there: switch(eq(n, 0), 0, x // switch(eq(n, 0), 1, n)).",
     ),
-    (
+    _Error(
         AssertionError,
-        "",
-        "",
         "assert-failed",
         "The condition that this Assert states does not hold for the values of this call. If you"
         " did not write it, PyTensor needs it for a broadcast or a reshape to be valid.",
     ),
-]
+)
+"""The first row that fits is used."""
 
 
 def parameter_hint(node: Apply, values: Sequence[Any]) -> Hint | None:
@@ -524,15 +520,14 @@ def hint_for_error(error: BaseException, node: Apply, values: Sequence[Any]) -> 
         singular = singular_in(values[0])
         if singular is not None:
             error, values = np.linalg.LinAlgError("singular"), [singular]
-    for kind, operation, pattern, key, text in _ERRORS:
-        if not isinstance(error, kind) or (operation and not re.fullmatch(operation, op)):
+    for row in _ERRORS:
+        fits = isinstance(error, row.kind) and re.search(row.message, str(error))
+        if not fits or (row.operation and not re.fullmatch(row.operation, op)):
             continue
-        if not re.search(pattern, str(error)):
-            continue
-        known = ""
-        if kind is np.linalg.LinAlgError and values and values[0] is not None:
+        known, text = "", row.text
+        if row.kind is np.linalg.LinAlgError and values and values[0] is not None:
             known = matrix_text(values[0], op)
-        return Hint(key, f"{known}. {text.partition('. ')[2]}" if known else text)
+        return Hint(row.key, f"{known}. {text.partition('. ')[2]}" if known else text)
     return None
 
 
