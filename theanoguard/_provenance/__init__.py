@@ -32,36 +32,3 @@ from theanoguard._provenance.tracker import (
 )
 from theanoguard._pytensor.files import user_stacklevel
 from theanoguard._pytensor.recording import thawed_variables
-
-__all__ = [
-    "TRACK_PROVENANCE",
-    "Backward",
-    "Built",
-    "Provenance",
-    "ProvenanceMap",
-    "ProvenanceTracker",
-    "RewriteStep",
-    "SourceLine",
-    "TrackProvenance",
-    "attach",
-    "built_from",
-    "given_name",
-    "inner_input",
-    "is_built_at",
-    "is_user_file",
-    "leave_origins",
-    "lookup",
-    "lookup_inner",
-    "meaning",
-    "module_of",
-    "notebook_cell",
-    "provenance",
-    "source_line",
-    "source_place",
-    "stack_traces",
-    "thawed_variables",
-    "track_provenance",
-    "tracker_of",
-    "user_stacklevel",
-    "watch_rewriting",
-]

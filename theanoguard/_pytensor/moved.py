@@ -3,15 +3,6 @@
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.op import Op
 
-__all__ = [
-    "FinalizedOpFromGraph",
-    "FusedElemwise",
-    "IfElse",
-    "LazyIfElse",
-    "ifelse",
-    "link_only_mode",
-]
-
 try:  # 3.3 moved it
     from pytensor.conditional.op import IfElse, ifelse
 except ImportError:

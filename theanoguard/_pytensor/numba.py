@@ -13,14 +13,3 @@ with required("backend='numba'"):
         register_funcify_and_cache_key,
         register_funcify_default_op_cache_key,
     )
-
-__all__ = [
-    "compile_numba_function_src",
-    "numba_funcify",
-    "numba_funcify_and_cache_key",
-    "numba_funcify_default_op_cache_key",
-    "numba_funcify_ensure_cache",
-    "numba_njit",
-    "register_funcify_and_cache_key",
-    "register_funcify_default_op_cache_key",
-]
