@@ -1,8 +1,6 @@
 """The provenance of a node: the user's line, and the rewrites that made it."""
 
 from theanoguard._provenance.asking import (
-    Built,
-    ProvenanceMap,
     built_from,
     inner_input,
     lookup,
@@ -25,7 +23,6 @@ from theanoguard._provenance.source import (
 from theanoguard._provenance.tracker import (
     TRACK_PROVENANCE,
     ProvenanceTracker,
-    TrackProvenance,
     attach,
     leave_origins,
     tracker_of,

@@ -5,11 +5,10 @@ which elements of its operands decide an element, and how large its results can 
 asks :mod:`theanoguard.operations.queries`.
 """
 
-from theanoguard.operations import elementwise, moving, products, reductions  # noqa: F401
+from theanoguard.operations import elementwise, moving, products, reductions
 from theanoguard.operations.elementwise import (
     carried_through,
     from_constants,
-    is_unit,
     scalar_carries,
     scalar_keeps_size,
     scalar_makes,
@@ -24,7 +23,6 @@ from theanoguard.operations.facts import (
     is_float,
     is_literal,
     scalar_facts,
-    widens,
 )
 from theanoguard.operations.moving import taking
 from theanoguard.operations.queries import (
