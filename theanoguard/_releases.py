@@ -99,10 +99,7 @@ def explained(error: ImportError, what: str = "") -> ImportError:
 
     It is `error` itself if another package has caused it.
 
-    Parameters
-    ----------
-    what : str
-        What does not work without the name; by default all of theanoguard.
+    `what`: what does not work without the name; by default all of theanoguard.
     """
     module = error.name or ""
     if module.partition(".")[0] != "pytensor" or isinstance(error, UnsupportedPyTensor):

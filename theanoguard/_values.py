@@ -32,10 +32,7 @@ def is_sparse(value: object) -> bool:
 def arrays_in(value: Any) -> Iterator[np.ndarray]:
     """Yield the numeric arrays of a value; nothing for generators, slices, None and such.
 
-    Parameters
-    ----------
-    value : object
-        An array, a sparse matrix, a number, or a list of such.
+    `value`: an array, a sparse matrix, a number, or a list of such.
 
     Yields
     ------

@@ -363,10 +363,7 @@ def without_damage(fgraph: FunctionGraph, fused: bool = True) -> dict[Variable, 
 
     The result maps each variable to the one that stands for it, and inputs to themselves.
 
-    Parameters
-    ----------
-    fused : bool
-        Whether fused operations stay so.
+    `fused`: whether fused operations stay so.
     """
     new = {v: v for v in fgraph.inputs}
     for node in fgraph.toposort():

@@ -192,10 +192,7 @@ class Judge:
     def changes(self, found: Mapping[str, Any] | Exception) -> list[Change]:
         """Return the changes of the outputs, at most one for each.
 
-        Parameters
-        ----------
-        found : mapping of str to value, or Exception
-            What the compiled graph returns for each output, or what it raises.
+        `found`: what the compiled graph returns for each output, or what it raises.
         """
         raised = [o for o in self.outcomes.values() if isinstance(o, Raised)]
         if isinstance(found, Exception):

@@ -356,10 +356,7 @@ def fused_operands(place: Place, made: Made) -> list[np.ndarray] | None:
     Return None if they cannot be computed, or if they differ from the operand values at the
     element.
 
-    Parameters
-    ----------
-    place : Place
-        An element of the fused node's output.
+    `place`: an element of the fused node's output.
     """
     node = place.variable.owner
     scalar_op = getattr(node.op, "scalar_op", node.op)

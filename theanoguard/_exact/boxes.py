@@ -244,10 +244,7 @@ def floats_inside(node: Apply, inputs: Sequence[Any]) -> Any:
 
     Return None if they are not known, or if an operation inside has effects.
 
-    Parameters
-    ----------
-    inputs : sequence
-        Values of the node's inputs; None where one is not known.
+    `inputs`: values of the node's inputs; None where one is not known.
     """
     if not isinstance(node.op, Scan | OpFromGraph) or any(v is None for v in inputs):
         return None

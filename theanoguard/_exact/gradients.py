@@ -23,10 +23,7 @@ from theanoguard._provenance.source import stack_traces
 def cotangents_of(outputs: list[Variable], given: Iterable[Variable]) -> frozenset[Variable]:
     """Return the gradients of a cost by the variables of a graph.
 
-    Parameters
-    ----------
-    given : iterable of Variable
-        Where the evaluation begins.
+    `given`: where the evaluation begins.
     """
     found: set[Variable] = set()
     for node in toposort(outputs, blockers=list(given)):

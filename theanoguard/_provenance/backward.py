@@ -87,10 +87,7 @@ class Gradients:
         the third is that variable; it is None if it could not be found.  The result is None if not
         even the cost is known.
 
-        Parameters
-        ----------
-        node : Apply
-            A node of the graph before rewriting.
+        `node`: a node of the graph before rewriting.
         """
         if not self._seeds:
             return None

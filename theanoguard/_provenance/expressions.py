@@ -59,10 +59,7 @@ def expression_at(entry: Any) -> Expression | None:
     Return None if the entry has no recorded instruction, or if the source is missing or has changed
     since.
 
-    Parameters
-    ----------
-    entry : tuple
-        An entry of a stack trace.
+    `entry`: an entry of a stack trace.
     """
     code = getattr(entry, "code", None)
     if code is None:

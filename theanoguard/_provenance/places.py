@@ -97,10 +97,7 @@ def short_file(file: str) -> str:
 def place_text(source: SourceLine, column: bool = True) -> str:
     """Return the place of a line of source, ``net.py:15:12 in model``.
 
-    Parameters
-    ----------
-    column : bool
-        Whether to include the column.
+    `column`: whether to include the column.
 
     Examples
     --------
@@ -139,10 +136,7 @@ def source_lines(
 ) -> list[str]:
     """Return a place as lines: file and line, the text, carets below it, and the callers.
 
-    Parameters
-    ----------
-    link : callable
-        ``link(place, file)`` returns the text of the place, for example as a terminal link.
+    `link`: ``link(place, file)`` returns the text of the place, for example as a terminal link.
 
     Examples
     --------

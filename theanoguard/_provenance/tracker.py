@@ -131,11 +131,8 @@ class ProvenanceTracker(Feature):
 
         The operations of labelled arrays cannot be evaluated or differentiated.
 
-        Parameters
-        ----------
-        made : dict of Apply to (Variable or None)
-            The nodes that the lowering made, which have the traces and names of what they were
-            lowered from, and the variable that each computes, if it was in the graph before.
+        `made`: the nodes that the lowering made, which have the traces and names of what they were
+        lowered from, and the variable that each computes, if it was in the graph before.
         """
         self._update()
         earlier, meant = type(self)(), self._meant

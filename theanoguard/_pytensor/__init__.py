@@ -522,10 +522,7 @@ def untag_rewrites(
 ) -> Callable[[], None]:
     """Take a tag from rewrites of a database and return a function that gives it back.
 
-    Parameters
-    ----------
-    kept : iterable of str
-        The names of the rewrites that keep the tag.
+    `kept`: the names of the rewrites that keep the tag.
     """
     _needs_tables(database)
     tagged = database.__db__[tag]
@@ -561,10 +558,7 @@ def renamed(module: Any, *names: str) -> Any:
 def name_rewrites(database: RewriteDatabase, alias: str, name: str) -> Callable[[], object]:
     """Let `alias` choose what `name` does in a database; return a function that undoes it.
 
-    Parameters
-    ----------
-    name : str
-        The name or a tag of rewrites.
+    `name`: the name or a tag of rewrites.
     """
     _needs_tables(database)
     database.__db__[alias] = copy(database.__db__[name])

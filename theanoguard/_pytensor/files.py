@@ -49,10 +49,7 @@ def is_untraced(file: str, parts: tuple[str, ...]) -> bool:
     PyTensor compares parts of paths and leaves out no file with "tests" in its whole path.  For
     everybody who installs it below such a folder, its own lines would stand in all traces.
 
-    Parameters
-    ----------
-    parts : tuple of str
-        What the paths of these files contain, such as ``"pytensor/tensor/"``.
+    `parts`: what the paths of these files contain, such as ``"pytensor/tensor/"``.
     """
     own = in_pytensor(file)
     return own is not None and "tests" not in own and any(part in own for part in parts)
@@ -96,10 +93,7 @@ def is_user_file(file: str) -> bool:
 def is_own_file(file: str) -> bool:
     """Whether `file` is the user's own: no library or command that somebody has installed.
 
-    Parameters
-    ----------
-    file : str
-        File name of a frame.
+    `file`: file name of a frame.
 
     Examples
     --------

@@ -457,10 +457,7 @@ def inner_graphs_for_jax(node: Apply, compiled_by: Callable[[type], Any]) -> lis
 def rewritten_3_0(op: Op, mode: str) -> FunctionGraph:
     """Do what PyTensor 3.0 does to the graph of an op before a backend compiles it.
 
-    Parameters
-    ----------
-    mode : str
-        PyTensor's name of the backend's mode.
+    `mode`: PyTensor's name of the backend's mode.
     """
     fgraph = op.fgraph.clone(clone_inner_graphs=True)
     predefined_modes[mode].optimizer(fgraph)

@@ -483,10 +483,7 @@ _recorder = _Recorder()
 def hide_callers(codes: Iterable[CodeType], files: Iterable[str]) -> None:
     """Let no trace hold who called these functions: they build what others have written.
 
-    Parameters
-    ----------
-    files : iterable of str
-        Parts of names of files, all of whose functions are meant.
+    `files`: parts of names of files, all of whose functions are meant.
     """
     _recorder.hidden = tuple(codes), tuple(files)
     _recorder.is_hidden.clear()

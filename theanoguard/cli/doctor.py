@@ -471,10 +471,7 @@ SHOWN_PLACES = 3  # of each name
 def render_project(project: Project, every: bool) -> str:
     """Return what was found in a project, by what has to be done about it.
 
-    Parameters
-    ----------
-    every : bool
-        Show all places, and not only the first ones of each name.
+    `every`: show all places, and not only the first ones of each name.
     """
     groups: dict[tuple[bool, str], list[Trouble]] = {}
     for trouble in project.troubles:

@@ -73,10 +73,7 @@ INTERRUPTED = 130
 def make_parser(argv: list[str]) -> Parser:
     """Return the parser of the command line.
 
-    Parameters
-    ----------
-    argv : list of str
-        The arguments; only the command among them is prepared.
+    `argv`: the arguments; only the command among them is prepared.
     """
     parser = Parser(
         prog="theanoguard",
@@ -100,10 +97,7 @@ def main(argv: list[str] | None = None) -> int:
 
     Return the exit status: 2 for wrong arguments or input, 130 after Ctrl-C.
 
-    Parameters
-    ----------
-    argv : list of str or None
-        Arguments; None takes those of the process.
+    `argv`: Arguments; None takes those of the process.
 
     Examples
     --------

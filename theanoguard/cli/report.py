@@ -352,10 +352,7 @@ def count(
 ) -> list[dict[str, Any]]:
     """Count events by kind, node and variable.
 
-    Parameters
-    ----------
-    lines : dict of tuple to SourceLine, optional
-        What :func:`lines_of` gave; by default it is asked about `entries`.
+    `lines`: what :func:`lines_of` gave; by default it is asked about `entries`.
 
     Returns
     -------

@@ -387,10 +387,7 @@ class MonitorMode(Mode):
 def overwritten(node: Apply, inputs: list) -> set[int]:
     """Return which inputs of a node that has run no longer hold the values that it read.
 
-    Parameters
-    ----------
-    inputs : list
-        Values of ``node.inputs``, after it has run.
+    `inputs`: values of ``node.inputs``, after it has run.
     """
     destroyed = {i for places in node.op.destroy_map.values() for i in places}
     arrays = {i: value for i, value in enumerate(inputs) if isinstance(value, np.ndarray)}

@@ -178,10 +178,7 @@ def source_around(
 ) -> list[tuple[int, str, bool]]:
     """Return the source around the line of a node.
 
-    Parameters
-    ----------
-    context : int
-        How many lines before and after it.
+    `context`: how many lines before and after it.
 
     Returns
     -------

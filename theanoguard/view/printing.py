@@ -318,10 +318,7 @@ def tree_text(graph: Any, model: GraphModel) -> str:
 def written_text(model: GraphModel) -> str:
     """Return the tree of a graph as written, as far as a representation may show it.
 
-    Parameters
-    ----------
-    model : GraphModel
-        From :func:`~theanoguard.view.written.written_model`.
+    `model`: from :func:`~theanoguard.view.written.written_model`.
     """
     lines: list[tuple[str, str]] = []
     size = 0
@@ -659,10 +656,7 @@ def _line(what: str, **attributes: str | None) -> str:
 def dot_text(model: GraphModel, picture: _Picture | None = None) -> str:
     """The text of a graph in Graphviz' language DOT.
 
-    Parameters
-    ----------
-    picture : optional
-        How to draw it.  The defaults are those of :func:`pydotprint`.
+    `picture`: how to draw it.  The defaults are those of :func:`pydotprint`.
 
     Examples
     --------

@@ -300,10 +300,7 @@ _NEVER_NEGATIVE = (ps.Abs, ps.Exp, ps.Exp2, ps.Sqrt, ps.Cosh, psm.Softplus, psm.
 def same_functions(judge: Judge, backward: bool) -> Iterator[Remedy]:
     """Yield other formulas for an operation of the graph as built, or for one around it.
 
-    Parameters
-    ----------
-    backward : bool
-        Whether only the derivative has no value.
+    `backward`: whether only the derivative has no value.
     """
     spot = judge.spot
     logs = _logs_near(judge)

@@ -214,10 +214,7 @@ def advice(key: str, op: str | None = None) -> str:
 
     It is the whole text if that has only one sentence.
 
-    Parameters
-    ----------
-    op : str, optional
-        Name of the operation, if several have a hint with this key.
+    `op`: name of the operation, if several have a hint with this key.
 
     Raises
     ------

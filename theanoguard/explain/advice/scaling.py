@@ -89,10 +89,7 @@ def scaled(spot: Spot, variable: Variable) -> Iterator[tuple[Edit, Variable]]:
 
     The gradient may take the largest element as a constant: the result does not depend on it.
 
-    Parameters
-    ----------
-    variable : Variable
-        What the formula computes.
+    `variable`: what the formula computes.
     """
     place = source_place(variable)
     text = place.text[slice(*place.marked)] if place is not None and place.marked else ""

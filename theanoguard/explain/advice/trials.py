@@ -130,10 +130,8 @@ class Body:
     def changed(self, builders: Builders) -> Builders:
         """Return replacements for the outputs of :attr:`outermost` after a change in the body.
 
-        Parameters
-        ----------
-        builders : dict of Variable to callable
-            The changed variables, as :func:`theanoguard.stable.patterns.rebuild` takes them.
+        `builders`: the changed variables, as :func:`theanoguard.stable.patterns.rebuild` takes
+        them.
         """
         outputs = rebuild(self.graph.outputs, builders)
         made: list[Variable] = []

@@ -95,10 +95,7 @@ def name_of_theano(file: str, text: str) -> str | None:
 def in_users_words(advice: str, file: str, text: str) -> str:
     """Return advice with the functions of Theano, if the user's file imports it.
 
-    Parameters
-    ----------
-    text : str
-        The user's line.
+    `text`: the user's line.
     """
     name = name_of_theano(file, text)
     if name is None:

@@ -127,10 +127,7 @@ def worst_element(
 def has_no_derivative(node: Apply, replay: Replay) -> bool:
     """Return whether the derivative of an operation is infinite at an operand of a replay.
 
-    Parameters
-    ----------
-    replay : Replay
-        A replay of the graph of `node`.
+    `replay`: a replay of the graph of `node`.
     """
     known = DERIVATIVES.get(op_name(node.op))
     if known is None or op_name(node.op) == "exp":

@@ -291,10 +291,7 @@ def as_written(step: ScalarStep, provenance: Provenance) -> ScalarStep:
 def operand_text(op: ScalarOp, own: Provenance) -> str | None:
     """Return the user's text for the operand of an operation that has only one; else None.
 
-    Parameters
-    ----------
-    own : Provenance
-        That of the operation.
+    `own`: that of the operation.
     """
     text = own.expression or ""
     is_it = len(own.operands) == 1 and text.startswith(f"{op_name(op)}(")

@@ -187,10 +187,7 @@ def in_forward_pass(cause: Cause, spot: Spot, node: Apply, mask: Mask) -> Cause:
 def differentiated(spot: Spot, element: int | None) -> tuple[Operand, ...]:
     """Return the operands of an operation where its derivative is largest; none if unknown.
 
-    Parameters
-    ----------
-    element : int
-        The position of the bad element of the gradient.
+    `element`: the position of the bad element of the gradient.
     """
     index = worst_element(op_name(spot.node.op), spot.values, element)
     if index is None:

@@ -197,10 +197,7 @@ def _follow_join(op: Join, node: Apply, shapes: list[Shape]) -> Shape | Misfit |
 def misfit_of_values(op: Op, node: Apply, values: Sequence[Any]) -> Misfit | None:
     """Return the :class:`Misfit` of a node that depends on more than shapes, or None.
 
-    Parameters
-    ----------
-    values : sequence
-        The values of its inputs.
+    `values`: the values of its inputs.
     """
     return None
 

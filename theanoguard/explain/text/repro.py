@@ -139,10 +139,7 @@ def _nothing() -> None:
 def repro_of(origin: Origin, display_name: Callable[[Place], str]) -> Repro:
     """Return the :class:`Repro` of an :class:`~theanoguard._evaluate.culprit.Origin`.
 
-    Parameters
-    ----------
-    display_name : callable
-        Returns the name under which the variable of a place is shown.
+    `display_name`: returns the name under which the variable of a place is shown.
     """
     place, made = origin.place, origin.made
     node = place.variable.owner
