@@ -1,9 +1,10 @@
 """Questions about single variables and operations of a graph."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.scalar.basic import ScalarOp
@@ -62,6 +63,13 @@ def reduction_of(variable: Variable, *names: str) -> Apply | None:
     node = variable.owner
     is_it = node is not None and isinstance(node.op, CAReduce) and op_name(node.op) in names
     return node if is_it else None
+
+
+def role_of(variable: Variable) -> Literal["input", "shared", "constant"]:
+    """Return whether a leaf is an input, a shared variable or a constant."""
+    if isinstance(variable, Constant):
+        return "constant"
+    return "shared" if isinstance(variable, SharedVariable) else "input"
 
 
 def is_buffer(variable: Variable) -> bool:

@@ -658,7 +658,8 @@ class ProvenanceTracker(Feature):
         """
         old = steps[0][1]
         for output, inner_output in zip(node.outputs, fused.outputs, strict=True):
-            if (link := links[output]) is not None and _depends_on(inner_output, inner_node):
+            nodes = (v.owner for v in ancestors([inner_output]))
+            if (link := links[output]) is not None and inner_node in nodes:
                 old = link.old
                 break
         found = replace(self.lookup(old), inner=(), op=str(inner_node.op))
@@ -675,19 +676,6 @@ class ProvenanceTracker(Feature):
         nodes = list(graph.toposort())
         inner = self.lookup(holder.outputs[0]).inner
         return inner[nodes.index(inner_node)] if inner else self.lookup(holder.outputs[0])
-
-
-def _depends_on(variable: Variable, node: Apply) -> bool:
-    """Return whether a node is among those that compute a variable."""
-    seen, todo = set(), [variable]
-    while todo:
-        owner = todo.pop().owner
-        if owner is node:
-            return True
-        if owner is not None and owner not in seen:
-            seen.add(owner)
-            todo += owner.inputs
-    return False
 
 
 def _inner_variables(op: Op) -> list[Variable]:

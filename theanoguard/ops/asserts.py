@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NoReturn, TypeAlias
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.breakpoint import PdbBreakpoint
+from pytensor.breakpoint import PdbBreakpoint as PdbBreakpoint  # (it is Theano's)
 from pytensor.compile.mode import optdb
 from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -36,15 +36,6 @@ from theanoguard._provenance.places import source_lines
 from theanoguard._pytensor import generic, input_shapes, join_rewrite, vectorize_node
 from theanoguard.operations.facts import register
 from theanoguard.operations.moving import VIEW
-
-__all__ = [
-    "Assert",
-    "PdbBreakpoint",  # PyTensor's is Theano's
-    "assert_finite",
-    "assert_in_range",
-    "assert_op",
-    "assert_shape",
-]
 
 #: Failing elements that are listed one by one.
 MAX_ELEMENTS = 3

@@ -6,10 +6,9 @@ of them walks PyTensor's graph itself.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.type import Type
@@ -17,6 +16,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._event import GuardEvent
+from theanoguard._graph import role_of
 from theanoguard._json import from_plain, to_plain
 from theanoguard._provenance import Provenance, lookup
 from theanoguard._shown import brief
@@ -533,7 +533,7 @@ def variable_model(
     """The model of a variable, without its value and its marks."""
     return VariableModel(
         key=key,
-        kind=_kind(variable),
+        kind=role_of(variable) if variable.owner is None else "computed",
         name=variable.name,
         label=str(variable),
         type=str(variable.type),
@@ -589,14 +589,6 @@ def _keys(
     for v in inputs:
         variables.setdefault(v, f"n{len(variables)}")
     return variables, nodes
-
-
-def _kind(variable: Variable) -> Literal["input", "shared", "constant", "computed"]:
-    if variable.owner is not None:
-        return "computed"
-    if isinstance(variable, Constant):
-        return "constant"
-    return "shared" if isinstance(variable, SharedVariable) else "input"
 
 
 def _static_shape(type_: Type) -> list[int | None] | None:

@@ -19,7 +19,8 @@ from pytensor import config
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.printing import debugprint as _debugprint
-from pytensor.printing import min_informative_str, pp
+from pytensor.printing import min_informative_str as min_informative_str
+from pytensor.printing import pp as pp
 
 from theanoguard._arguments import checked, refuse
 from theanoguard._errors import TheanoguardError
@@ -31,19 +32,6 @@ from theanoguard._pytensor import Function, is_numeric
 from theanoguard._shown import MOST, bounded, brief
 from theanoguard.view.model import GraphModel, Marks, NodeModel, VariableModel, graph_model
 from theanoguard.view.written import written_model
-
-__all__ = [
-    "GraphvizError",
-    "Profile",
-    "ProfileRow",
-    "debugprint",
-    "default_colorCodes",
-    "dot_text",
-    "min_informative_str",
-    "pp",
-    "profile_nodes",
-    "pydotprint",
-]
 
 # --------------------------------------------------------------------------------------
 # debugprint

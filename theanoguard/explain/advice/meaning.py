@@ -12,11 +12,11 @@ from pytensor.scalar.basic import ScalarOp
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place
 from theanoguard._evaluate.replay import Replay
+from theanoguard._graph import role_of
 from theanoguard.explain.advice.judge import Judge, Number, exact_elements
 from theanoguard.explain.advice.origins import Origins, Part
 from theanoguard.explain.advice.trials import leaf_values
 from theanoguard.explain.facts.derivatives import worst_element
-from theanoguard.explain.facts.labels import role_of
 from theanoguard.explain.facts.naming import (
     apply_text,
     element_text,

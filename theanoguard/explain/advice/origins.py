@@ -15,10 +15,9 @@ from pytensor.tensor.shape import Shape, Shape_i
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place, Scope
 from theanoguard._exact.integers import is_arithmetic, wrapping_of
-from theanoguard._graph import VIEWS, constant_number, reduction_of, scalar_class, viewed
+from theanoguard._graph import VIEWS, constant_number, reduction_of, role_of, scalar_class, viewed
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.source_edit import listed
-from theanoguard.explain.facts.labels import role_of
 from theanoguard.explain.facts.naming import INDEXING, element_text, number_text, op_name
 from theanoguard.explain.records import ROLES
 

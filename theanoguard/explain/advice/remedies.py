@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from theanoguard._evaluate import culprit
+from theanoguard._graph import role_of
 from theanoguard._provenance import SourceLine, source_place
 from theanoguard._provenance.designating import made_by_grad
 from theanoguard._pytensor import without_traces
@@ -35,7 +36,6 @@ from theanoguard.explain.advice.trials import (
 )
 from theanoguard.explain.facts.derivatives import derivative_text
 from theanoguard.explain.facts.handed import Facts
-from theanoguard.explain.facts.labels import role_of
 from theanoguard.explain.facts.naming import number_text, op_name
 from theanoguard.explain.facts.restated import in_forward_pass, place_like
 from theanoguard.explain.records import ROLES, Cause

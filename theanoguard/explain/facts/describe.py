@@ -10,6 +10,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Made, Origin, Place
 from theanoguard._event import GuardEvent
+from theanoguard._graph import role_of
 from theanoguard._provenance import Provenance
 from theanoguard._steps import attempt
 from theanoguard._values import Mask, kind_of
@@ -25,7 +26,6 @@ from theanoguard.explain.facts.labels import (
     operand_text,
     provenance_of,
     provenance_of_step,
-    role_of,
     step_name,
 )
 from theanoguard.explain.facts.naming import apply_text, number_text, number_texts, op_name

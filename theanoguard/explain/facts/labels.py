@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from pytensor import scalar as ps
 from pytensor.compile.ops import TypeCastingOp
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import DimShuffle
@@ -36,13 +35,6 @@ VIEWS = (DimShuffle, Reshape, SpecifyShape, TypeCastingOp, *INDEXING)
 
 MOVES = ("squeeze", "dropDims", "expandDims", "dimShuffle", "reshape")
 """Views.  If a rewrite swaps an operation with a view, the provenance names only the view."""
-
-
-def role_of(variable: Variable) -> Literal["input", "shared", "constant"]:
-    """Return whether a leaf is an input, a shared variable or a constant."""
-    if isinstance(variable, Constant):
-        return "constant"
-    return "shared" if isinstance(variable, SharedVariable) else "input"
 
 
 def lookup_in(scope: Scope, variable: Variable) -> Provenance:

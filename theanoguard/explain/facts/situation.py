@@ -14,9 +14,10 @@ from pytensor.tensor.elemwise import Elemwise
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Made, Place, Scope
 from theanoguard._evaluate.scalars import OperandOrigin, ScalarStep
+from theanoguard._graph import role_of
 from theanoguard._provenance import Provenance
 from theanoguard._pytensor import scalar_ops_of
-from theanoguard.explain.facts.labels import VIEWS, lookup_in, provenance_of, role_of, user_op_name
+from theanoguard.explain.facts.labels import VIEWS, lookup_in, provenance_of, user_op_name
 from theanoguard.explain.facts.naming import number_text, op_name
 from theanoguard.explain.facts.telling import DECOMPOSITIONS
 from theanoguard.explain.facts.way import followed, most_telling

@@ -13,7 +13,7 @@ from pytensor.tensor.elemwise import Elemwise
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Made, Origin, Place, dense, is_numeric, not_finite
 from theanoguard._evaluate.scalars import ScalarStep
-from theanoguard._graph import is_buffer
+from theanoguard._graph import is_buffer, role_of
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard._provenance.fused import BETWEEN
 from theanoguard._pytensor import IfElse
@@ -27,7 +27,6 @@ from theanoguard.explain.facts.labels import (
     name_in,
     operand_text,
     provenance_of,
-    role_of,
     step_name,
     user_op,
     user_op_name,
