@@ -164,7 +164,7 @@ def _run(
     return [find(v) for v in fgraph.outputs]
 
 
-def first_bad(final: OperandOrigin, is_bad: Mask, output: int = 0) -> OperandOrigin:
+def first_bad(final: OperandOrigin, is_bad: Mask) -> OperandOrigin:
     """Follow a bad scalar upstream to the step that made it from sound operands.
 
     Return that step, or the position of the input that was already bad; None if the last step's

@@ -135,8 +135,8 @@ def _operands(node: ast.AST) -> list[ast.AST]:
 
 
 # Modules that are imported from another: ``from pytensor.tensor import linalg``.
-_PACKAGES = ("pytensor", "theano", "pytensor.tensor", "theano.tensor")
-_SUBMODULES = ("tensor", "special", "linalg", "nlinalg", "slinalg", "nnet", "math", "sparse")
+_PACKAGES = ("pytensor", "theano", "pytensor.tensor", "jax")
+_SUBMODULES = {"tensor", "pt", "tt", "T", "special", "linalg", "nlinalg", "slinalg", "nnet"}
 _MODULES: dict[int, tuple[Any, set[str]]] = {}
 
 
@@ -151,23 +151,8 @@ def _modules(node: Any) -> set[str]:
             if isinstance(part, ast.Import):
                 names.update((a.asname or a.name).partition(".")[0] for a in part.names)
             elif isinstance(part, ast.ImportFrom):
-                names.update(
-                    a.asname or a.name
-                    for a in part.names
-                    if (part.module or "") in ("pytensor", "theano", "pytensor.tensor", "jax")
-                    and (a.asname or a.name)
-                    in (
-                        "tensor",
-                        "pt",
-                        "tt",
-                        "T",
-                        "special",
-                        "linalg",
-                        "nlinalg",
-                        "slinalg",
-                        "nnet",
-                    )
-                )
+                imported = {a.asname or a.name for a in part.names if part.module in _PACKAGES}
+                names |= imported & _SUBMODULES
         _MODULES[id(root)] = (root, names)
     return _MODULES[id(root)][1]
 
