@@ -28,23 +28,9 @@ from theanoguard._compare.problem import (
 )
 from theanoguard._compare.reasons import Case, reason_of
 from theanoguard._compare.result import Comparison, ModeResult, Parting
-from theanoguard._compare.rewriting import (
-    Change,
-    Judge,
-    Raised,
-    blamed,
-    outcome,
-    unguarded,
-)
+from theanoguard._compare.rewriting import Change, Judge, Raised, blamed, outcome, unguarded
 from theanoguard._provenance import lookup, track_provenance, tracker_of
-from theanoguard._pytensor import (
-    FUSING,
-    IN_PLACE,
-    Function,
-    JITLinker,
-    config,
-    predefined_modes,
-)
+from theanoguard._pytensor import FUSING, IN_PLACE, Function, JITLinker, config, predefined_modes
 from theanoguard.explain.facts.naming import name_of, op_name
 from theanoguard.explain.records import user_line
 

@@ -1,12 +1,6 @@
 """The provenance of a node: the user's line, and the rewrites that made it."""
 
-from theanoguard._provenance.asking import (
-    built_from,
-    inner_input,
-    lookup,
-    lookup_inner,
-    provenance,
-)
+from theanoguard._provenance.asking import built_from, inner_input, lookup, lookup_inner, provenance
 from theanoguard._provenance.context import track_provenance, watch_rewriting
 from theanoguard._provenance.designating import given_name, meaning
 from theanoguard._provenance.records import Backward, Provenance, RewriteStep

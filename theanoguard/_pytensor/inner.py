@@ -12,13 +12,7 @@ from pytensor.compile.aliasing import add_supervisor_to_fgraph, insert_deepcopy
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.io import In, Out
 from pytensor.compile.maker import FunctionMaker
-from pytensor.compile.mode import (
-    JAX,
-    NUMBA,
-    Mode,
-    get_mode,
-    predefined_modes,
-)
+from pytensor.compile.mode import JAX, NUMBA, Mode, get_mode, predefined_modes
 from pytensor.compile.ops import deep_copy_op
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Variable

@@ -13,14 +13,7 @@ from pytensor.tensor.sort import SortOp
 from pytensor.tensor.special import LogSoftmax, Softmax
 
 from theanoguard._pytensor import has_initial, sort_axis
-from theanoguard.operations.facts import (
-    EVERYWHERE,
-    Kind,
-    all_of,
-    is_float,
-    register,
-    scalar_facts,
-)
+from theanoguard.operations.facts import EVERYWHERE, Kind, all_of, is_float, register, scalar_facts
 from theanoguard.operations.moving import first_operand
 from theanoguard.operations.regions import Arrays, Dependence, Dims, Index, Region, Values, filled
 

@@ -36,14 +36,8 @@ from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.logarithms import InLogs
 from theanoguard.explain.advice.loops import Edit, LoopInLogs, loops_in_logs
 from theanoguard.explain.advice.scaling import scalable, scaled
-from theanoguard.explain.advice.source_edit import (
-    listed,
-)
-from theanoguard.explain.advice.trials import (
-    Builders,
-    Spot,
-    fixed,
-)
+from theanoguard.explain.advice.source_edit import listed
+from theanoguard.explain.advice.trials import Builders, Spot, fixed
 from theanoguard.explain.advice.written import in_one_file, on_lines
 from theanoguard.explain.facts.naming import INDEXING, op_name
 from theanoguard.operations.facts import SCALARS

@@ -28,12 +28,7 @@ from theanoguard.explain.advice.candidates import (
 from theanoguard.explain.advice.hints import GROWS, UNDERFLOWED, WITHOUT_TRIAL, with_hint
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.sentences import is_same_around, sentence
-from theanoguard.explain.advice.trials import (
-    NARROW,
-    AsBuilt,
-    Spot,
-    as_built,
-)
+from theanoguard.explain.advice.trials import NARROW, AsBuilt, Spot, as_built
 from theanoguard.explain.facts.derivatives import derivative_text
 from theanoguard.explain.facts.handed import Facts
 from theanoguard.explain.facts.naming import number_text, op_name

@@ -28,10 +28,7 @@ from theanoguard.explain.advice.source_edit import (
     index_of_argument,
     listed,
 )
-from theanoguard.explain.advice.trials import (
-    Builders,
-    Trial,
-)
+from theanoguard.explain.advice.trials import Builders, Trial
 from theanoguard.explain.advice.written import (
     OPERAND,
     Made,

@@ -26,12 +26,7 @@ from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import holds
 from theanoguard._evaluate.replay import ForeignKernels, NotRun, Replay, has_effects
 from theanoguard._graph import constant_number, scan_of
-from theanoguard._provenance import (
-    is_built_at,
-    lookup,
-    source_place,
-    tracker_of,
-)
+from theanoguard._provenance import is_built_at, lookup, source_place, tracker_of
 from theanoguard._provenance.designating import Designations, made_by_grad
 from theanoguard._provenance.tracker import ProvenanceTracker
 from theanoguard._pytensor import thawed_graph

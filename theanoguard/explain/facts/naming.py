@@ -19,11 +19,7 @@ from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
 from theanoguard._provenance import given_name
-from theanoguard._pytensor import (
-    FinalizedOpFromGraph,
-    advanced_subtensor_ops,
-    increment_ops,
-)
+from theanoguard._pytensor import FinalizedOpFromGraph, advanced_subtensor_ops, increment_ops
 from theanoguard.operations.names import INFIX, OPERATORS, op_name, shown_op
 
 Joined: TypeAlias = Sequence[tuple[str, tuple[int, ...]]]
