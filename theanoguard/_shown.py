@@ -18,12 +18,8 @@ _TOLD = 300  # bytes of the sentence at the end
 def bounded(text: str, rest: str, of: str | None = None) -> str:
     """Return a text of at most `MOST` bytes, which says what it leaves out.
 
-    Parameters
-    ----------
-    rest : str
-        How to see the rest, as a sentence.
-    of : str, optional
-        If `text` is only the beginning of a longer one, what all of it shows.
+    `rest`: how to see the rest, as a sentence.
+    `of`: if `text` is only the beginning of a longer one, what all of it shows.
 
     Examples
     --------

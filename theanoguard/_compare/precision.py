@@ -143,12 +143,8 @@ def unfused(
 ) -> list[Variable]:
     """Return the outputs of a fused operation, made of the operations inside.
 
-    Parameters
-    ----------
-    constant : callable
-        ``constant(data)`` returns what the data of a constant become.
-    apply : callable, optional
-        ``apply(scalar_node, inputs)`` returns the outputs of one operation.
+    `constant`: ``constant(data)`` returns what the data of a constant become.
+    `apply`: ``apply(scalar_node, inputs)`` returns the outputs of one operation.
     """
     apply = apply or (lambda scalar, values: Elemwise(scalar.op).make_node(*values).outputs)
     inner = composite.fgraph

@@ -172,12 +172,8 @@ class Origin:
 def find_origin(place: Place, mask: Mask) -> Origin:
     """Walk upstream from a bad element to the first operation that made it bad.
 
-    Parameters
-    ----------
-    place : Place
-        A bad element.
-    mask : callable
-        Returns the mask of the bad elements of an array.
+    `place`: a bad element.
+    `mask`: returns the mask of the bad elements of an array.
     """
     steps = [place]
     for _ in range(MAX_STEPS):

@@ -132,12 +132,8 @@ def built_from(fgraph: FunctionGraph, node: Apply, known: Iterable[Variable]) ->
 
     Return None if nothing is recorded about the node.
 
-    Parameters
-    ----------
-    node : Apply
-        A node of the graph.
-    known : iterable of Variable
-        Variables of the graph.  Nothing is collected beyond them.
+    `node`: a node of the graph.
+    `known`: variables of the graph.  Nothing is collected beyond them.
     """
     found = None
     for found in _versions(fgraph, node.outputs[0]):

@@ -243,12 +243,8 @@ class _Compiled(BaseException):
 def compiled_by(script: Sequence[str], number: int) -> Any:
     """Run a program up to a function that it compiles, and return that function.
 
-    Parameters
-    ----------
-    script : sequence of str
-        The program and its arguments.
-    number : int
-        Which of the functions that it compiles, from 0.
+    `script`: the program and its arguments.
+    `number`: which of the functions that it compiles, from 0.
 
     Raises
     ------

@@ -21,12 +21,8 @@ def written_model(
 
     Return None if nobody recorded how the function was rewritten, or if a mark has no row.
 
-    Parameters
-    ----------
-    compiled : GraphModel
-        The model of its compiled graph, whose values and marks the rows get.
-    cause : Provenance or None
-        Of what the report of an error names.
+    `compiled`: the model of its compiled graph, whose values and marks the rows get.
+    `cause`: of what the report of an error names.
     """
     if function is None:
         return None

@@ -143,12 +143,8 @@ def loops_in_logs(
 ) -> Iterator[LoopInLogs]:
     """Yield changes of a loop from whose states a logarithm is computed.
 
-    Parameters
-    ----------
-    spot : Spot
-        An operation of the function's own graph.
-    inner : Variable
-        The variable whose logarithm it computes.
+    `spot`: an operation of the function's own graph.
+    `inner`: the variable whose logarithm it computes.
     """
     reached = set(ancestors([log]))
     for body in built.bodies:

@@ -749,12 +749,8 @@ def widened(
 ) -> list[Variable]:
     """Return variables that are computed in float64 instead of a narrower dtype.
 
-    Parameters
-    ----------
-    graphs : dict of Apply to FunctionGraph
-        The inner graphs of loops.
-    known : mapping of Variable to Variable, optional
-        What takes the place of some variables.
+    `graphs`: the inner graphs of loops.
+    `known`: what takes the place of some variables.
     """
     made = dict(known)
 

@@ -213,12 +213,8 @@ def evaluated(code: str, operands: Mapping[str, Variable], file: str) -> Made | 
 
     Return None if the code does not run there.
 
-    Parameters
-    ----------
-    code : str
-        In it PyTensor's module has the user's name.
-    operands : mapping of str to Variable
-        The names that stand for operands.
+    `code`: in it PyTensor's module has the user's name.
+    `operands`: the names that stand for operands.
     """
     own = {name: operand.type() for name, operand in operands.items()}
     names = {**aliases(file, code), **globals_of(file), **own}
@@ -246,12 +242,8 @@ def with_import(line: str, file: str, number: int, old: str) -> str | None:
 def with_modules(text: str, file: str, number: int) -> str:
     """Return a user's expression as the file writes it: ``pt.dot(x, w)`` for ``dot(x, w)``.
 
-    Parameters
-    ----------
-    text : str
-        As reports write it.
-    number : int
-        Number of the line that it is for.  The last such expression before it is taken.
+    `text`: as reports write it.
+    `number`: number of the line that it is for.  The last such expression before it is taken.
     """
     tree = _parsed(file) if "(" in text else None
     modules = [name for name, v in globals_of(file).items() if isinstance(v, ModuleType)]
@@ -272,12 +264,8 @@ def arguments_at(place: SourceLine, names: tuple[str, str]) -> dict[str, list[So
     Elements that are None are left out.  A list is empty if one of its elements is a dictionary, or
     is written on several lines.
 
-    Parameters
-    ----------
-    place : SourceLine
-        A line of the call.
-    names : tuple of str
-        The names of both arguments.
+    `place`: a line of the call.
+    `names`: the names of both arguments.
     """
     tree = _parsed(place.file)
     calls = [

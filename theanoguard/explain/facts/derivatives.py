@@ -61,12 +61,8 @@ DERIVATIVES = {
 def derivative_text(op: str, values: Sequence[Any], element: int | None = None) -> str:
     """Return a sentence on an operation's derivative at the worst element, or an empty text.
 
-    Parameters
-    ----------
-    values : list of ndarray
-        The operands.
-    element : int, optional
-        The position of the element that is bad, if the gradient has as many elements.
+    `values`: the operands.
+    `element`: the position of the element that is bad, if the gradient has as many elements.
 
     Examples
     --------

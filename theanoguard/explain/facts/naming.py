@@ -149,12 +149,8 @@ def name_of(
 ) -> str:
     """Return a short readable name: the user's, a constant's value, or the expression.
 
-    Parameters
-    ----------
-    depth : int
-        How deeply operations may be nested in the expression.
-    own : callable, optional
-        Returns the known name of a variable, or None.
+    `depth`: how deeply operations may be nested in the expression.
+    `own`: returns the known name of a variable, or None.
 
     Examples
     --------
