@@ -199,7 +199,7 @@ def bad_operand(place: Place, mask: Mask) -> tuple[Place | None, Made | None]:
         return leave(place), None
     inside = enter(node.op, place)
     if inside is not None:
-        return (inside, None) if mask_of(mask, inside.element) else (None, None)
+        return (inside, None) if holds(inside.element, mask) else (None, None)
     scope = place.scope
     if isinstance(node.op, ELEMENTWISE):
         final = scalar_final(place)
@@ -252,11 +252,6 @@ def _or_none(function: Callable[..., T], *args: Any) -> T | None:
 def dense(value: Any) -> Any:
     """Return a sparse matrix as an array, and any other value unchanged."""
     return value.toarray() if is_sparse(value) else value
-
-
-def mask_of(mask: Mask, value: Any) -> bool:
-    """Return whether a single value is bad."""
-    return bool(np.all(mask(np.asarray(value))))
 
 
 def is_numeric(value: Any) -> bool:
