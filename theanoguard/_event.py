@@ -298,7 +298,6 @@ class Trip:
 
     Parameters
     ----------
-    event : GuardEvent
     fgraph : FunctionGraph
         The compiled graph of the function that was called.
     inputs : mapping of Variable to value

@@ -43,7 +43,6 @@ class Fault:
         Key of the hint in a report, such as ``"log-zero"``.
     code : str
         Such as ``"TG101"``.
-    title, cause, remedy : str
     message : str
         First line of the error that `before` raises.
     before, after : str

@@ -25,10 +25,8 @@ class Missing:
 
     Parameters
     ----------
-    name : str
     feature : str
         What does not work, such as ``"test values"``.
-    package : str
     """
 
     name: str

@@ -167,7 +167,6 @@ class Compiled:
     Parameters
     ----------
     call : callable
-    values : list
     fgraph : FunctionGraph
         As it was compiled.
     """

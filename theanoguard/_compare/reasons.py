@@ -27,7 +27,6 @@ class Case:
         Of the variable, and of its operands.
     expected, found : tuple
         Their values; None for one that is not known.
-    device : str or None
     """
 
     op: Any

@@ -162,7 +162,6 @@ class Judge:
 
     Parameters
     ----------
-    problem : Problem
     reference : Reference
         Its evaluation as written.
 

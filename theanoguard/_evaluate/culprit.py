@@ -52,7 +52,6 @@ class Scope:
 
     Parameters
     ----------
-    replay : Replay
     parent : Scope or None
         The execution that this one ran in.
     node : Apply or None
@@ -129,7 +128,6 @@ class Made:
 
     Parameters
     ----------
-    step : ScalarStep
     sources : dict of int to Place
         The operand elements that the positions in ``step.origins`` refer to.
     index : tuple of int

@@ -25,7 +25,6 @@ class Note:
         "wrapped": an integer has wrapped around.  "limit": a limit was reached.
     variable : Variable or None
         The result of the operation.
-    text : str
     """
 
     kind: str

@@ -409,7 +409,6 @@ class Applied:
 
     Parameters
     ----------
-    value : ndarray
     open : int
         How many decisions the balls left open.
     """

@@ -104,8 +104,6 @@ class Context:
 
     Parameters
     ----------
-    budget : Budget
-    cotangents : frozenset of Variable
     decides : bool
         Whether the twins decide by the exact values.  Otherwise they decide as the call did.
     """
@@ -144,7 +142,6 @@ class Twin(Replay):
     fgraph : FunctionGraph or None
     inputs : mapping of Variable to value
         Balls, or floats that stand for themselves.
-    context : Context
     place : tuple, optional
         As for :class:`~theanoguard._evaluate.replay.Replay`.
     live : callable, optional

@@ -111,7 +111,6 @@ class Built:
 
     Parameters
     ----------
-    tracker : ProvenanceTracker
     nodes : tuple of (Apply, tuple of Variable)
         The nodes with their inputs, in an order in which they can be computed.
     known : dict of Variable to Variable

@@ -126,7 +126,6 @@ class _BuiltAgain:
 
     Parameters
     ----------
-    original : dict of Apply to tuple of Variable
     stacks : dict of Apply to list
         The stack traces of each node.
     frames : dict of Apply to str or None

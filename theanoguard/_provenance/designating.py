@@ -75,7 +75,6 @@ class Designation:
         The variable's own name, or the name that the user's code assigns it to.
     expression : str or None
         The expression that gives its value.
-    operands : tuple of str
     ndim : int or None
         How many dimensions the variable has.
     """

@@ -130,12 +130,10 @@ class Trace(list):
 
     Parameters
     ----------
-    entries : list of Entry
     serial : int
         How many traces were taken before it.
     callers : tuple of Entry
         The user's frames outside of `entries`, outermost first.
-    forward : Forward or None
     """
 
     def __init__(

@@ -63,7 +63,6 @@ class Edit:
 
     Parameters
     ----------
-    path : Path
     content : bytes
         As it is in the file.
     """

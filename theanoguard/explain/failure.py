@@ -40,11 +40,8 @@ class Held:
 
     Parameters
     ----------
-    name : str
     shape : tuple of int or None
         None if the value is not available.
-    dtype : str
-    nbytes : int
     text : str
         The value itself, if it is a single number.
     """

@@ -183,8 +183,6 @@ class CameIn:
     Parameters
     ----------
     role : {"input", "shared", "constant", "folded"}
-    array : ndarray
-    bad : ndarray of bool
     """
 
     role: str

@@ -164,7 +164,6 @@ class MonitorLinker(VMLinker):
 
     Parameters
     ----------
-    pre, post : Callback or None
     inner : bool
         Whether inner graphs are monitored as well.
     body : Body or None

@@ -27,7 +27,6 @@ class Step:
     ----------
     number : int
         How many nodes have run, including this one.
-    node : Apply
     inputs : list
         The values of ``node.inputs``, as they were before the node ran.
     outputs : list or None

@@ -83,7 +83,6 @@ class StepPrompt(cmd.Cmd):
 
     Parameters
     ----------
-    stepper : Stepper
     **streams
         `completekey`, `stdin` and `stdout` of :class:`cmd.Cmd`.
     """

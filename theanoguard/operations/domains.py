@@ -24,7 +24,6 @@ class ParameterDomain:
         Of the parameter.
     parameter : int
         Its position among the parameters.
-    low, high : float
     is_open : bool
         Whether `low` itself is refused.
     less : int or None

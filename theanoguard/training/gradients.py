@@ -249,7 +249,6 @@ class History:
     ----------
     bounds : list of tuple
         For each of a row, the largest norm and the largest multiple of the median, or None.
-    window, warmup : int
     """
 
     def __init__(

@@ -57,7 +57,6 @@ class Record:
         The parameter after the step, its gradient, and by how much the step has changed it.
     name : str
         Of the parameter.
-    summary : Summary
     """
 
     step: int

@@ -36,8 +36,6 @@ class Statistics:
 
     Parameters
     ----------
-    dtype : str
-    shape : tuple of (int or None)
     min, max, mean : float or None
         Over the finite elements.  None if there are none, or for complex values.  If the sum
         overflows, only the mean is None.
@@ -106,7 +104,6 @@ class VariableModel:
         ``"n0"``, ``"n1"``, ... in the order of the first visit, as PyTensor 3.3's
         ``build_graph_model`` counts.
     kind : {"input", "shared", "constant", "computed"}
-    name : str or None
     label : str
         As PyTensor prints it.
     type, dtype, shape : str, str or None, list of (int or None) or None
@@ -123,8 +120,6 @@ class VariableModel:
         For a constant, its shortened value.
     statistics : Statistics or None
         Statistics of its last value.
-    events : list of str
-    provenance : Provenance or None
     """
 
     key: str
@@ -159,12 +154,8 @@ class NodeModel:
         Keys of variables.
     order : int
         Position in the order of execution.
-    destroy_map, view_map : dict of int to list of int
     seconds : float or None
         Time spent in it.
-    calls : int or None
-    provenance : Provenance or None
-    events : list of str
     inner : dict of str to GraphModel
         Its inner graphs by name.
     written : str or None
@@ -195,8 +186,6 @@ class GraphModel:
     ----------
     inputs, outputs : list of str
         Keys of variables.
-    variables : dict of str to VariableModel
-    nodes : dict of str to NodeModel
     name : str or None
         Name of the function.
     objects : dict of str to object

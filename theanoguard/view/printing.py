@@ -843,14 +843,12 @@ class ProfileRow:
     ----------
     node : Apply
         The node itself.
-    op : str
     order : int
         Position in the order of execution.
     seconds : float
         Total time.
     percent : float
         Percentage of the time of all nodes.
-    calls : int
     impl : {"C", "Py"}
     bytes : int or None
         Bytes newly allocated for the outputs in the last call.  Views and outputs computed in

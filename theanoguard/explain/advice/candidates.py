@@ -108,7 +108,6 @@ class _Guarded:
 
     Parameters
     ----------
-    operand : int
     template : str
         As for :func:`~theanoguard.explain.advice.exact.run`.
     sizes : tuple of float

@@ -131,7 +131,6 @@ class Judge:
 
     Parameters
     ----------
-    built : AsBuilt
     spot : Spot
         The user's operation that made the bad value, or that has no finite derivative.
     place : Place, optional

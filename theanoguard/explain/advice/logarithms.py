@@ -63,7 +63,6 @@ class InLogs:
 
     Parameters
     ----------
-    variable : Variable
     known : mapping of Variable to Variable, optional
         Variables whose logarithms are known, and the variables that hold these.
 

@@ -33,7 +33,6 @@ class Edit:
 
     Parameters
     ----------
-    variable : Variable
     code : str
         The expression, with PyTensor's module as ``pt``.
     operands : dict of str to Variable
@@ -80,7 +79,6 @@ class LoopInLogs:
 
     Parameters
     ----------
-    body : Body
     state : Variable
         The states, as the loop returns them.
     edits : tuple of Edit

@@ -46,7 +46,6 @@ class Part:
     ----------
     scope : Scope
         The execution of the graph of the variable.
-    variable : Variable
     index : tuple
         As NumPy takes it.
     """
@@ -97,7 +96,6 @@ class Origins:
 
     Parameters
     ----------
-    judge : Judge
     updated : collection of Variable
         The shared variables that the function updates.
     """

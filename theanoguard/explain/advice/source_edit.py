@@ -25,7 +25,6 @@ class Line:
 
     Parameters
     ----------
-    text : str
     marked : sequence of (int, int) or None
         Where the expressions to change begin and end.
     module : str

@@ -189,7 +189,6 @@ class Made:
     ----------
     operands : tuple of Variable
         They stand for the user's operands.
-    result : Variable
     """
 
     operands: tuple[Variable, ...]

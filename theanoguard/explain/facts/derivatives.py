@@ -19,7 +19,6 @@ class Derivative:
     ----------
     where : str
         The operation.  ``{0}`` and ``{1}`` stand for its operands.
-    formula : str
     edge : callable
         Returns how far operands are from the point at which the derivative is infinite.
     """

@@ -22,7 +22,6 @@ class Case:
 
     Parameters
     ----------
-    trip : Trip
     tell_fate : bool
         Whether to run the rest of the call, to see whether the bad value survives.
     impl : {"c", "py", None}
@@ -72,7 +71,6 @@ class Facts:
 
     Parameters
     ----------
-    found : Found
     cause, deeper : Cause or None
         As in :class:`~theanoguard.explain.records.Explanation`, each with a hint if one can be
         chosen.
@@ -109,7 +107,6 @@ class Advice:
 
     Parameters
     ----------
-    facts : Facts
     cause, deeper : Cause or None
         As in :class:`~theanoguard.explain.records.Explanation`.
     meaning : Meaning or None

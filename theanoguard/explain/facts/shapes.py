@@ -30,7 +30,6 @@ class Misfit:
 
     Parameters
     ----------
-    node : Apply
     operands : tuple of int
         The positions of the two among the node's inputs.
     shapes : tuple of tuple

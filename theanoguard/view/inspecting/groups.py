@@ -20,8 +20,6 @@ class Group:
 
     Parameters
     ----------
-    title : str
-    above : Group or None
     items : list of (str or Group)
         Keys of nodes and groups, in the order of execution.
     """

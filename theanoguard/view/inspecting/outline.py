@@ -18,7 +18,6 @@ class Outline:
 
     Parameters
     ----------
-    model : GraphModel
     wanted : collection of str
         Names of inputs from which the way to what is marked is to lead.
     above : tuple of (Outline, str) or None

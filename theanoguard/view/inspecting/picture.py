@@ -74,12 +74,8 @@ class View:
 
     Parameters
     ----------
-    title : str
-    above : View or None
-    number : int
     svg : str
         The drawing without its style.
-    size : tuple of float
     """
 
     title: str
@@ -97,7 +93,6 @@ class Box:
     ----------
     lines : list of str
         The first is bold.
-    css : tuple of str
     hint : str
         What is said when the mouse is on it.
     thing : int or None
@@ -546,10 +541,8 @@ class Drawing:
 
     Parameters
     ----------
-    model : GraphModel
     wanted : tuple of str
         Names of inputs, as for an :class:`Outline`.
-    title : str
 
     Attributes
     ----------

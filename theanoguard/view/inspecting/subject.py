@@ -31,8 +31,6 @@ class Subject:
 
     Parameters
     ----------
-    title : str
-    model : GraphModel
     wanted : tuple of str
         Names of inputs from which the way to the bad node leads.
     report : str or None

@@ -127,7 +127,6 @@ class WatchPlot:
 
     Parameters
     ----------
-    watch : Watch
     seconds : float
         How long it waits between two looks at the watch.
 
