@@ -330,8 +330,7 @@ class Replay:
         `fgraph` is the inner graph as it was linked, if it is available.
         """
         if node not in self._inner:
-            fgraph = fgraph or self.graphs.get(node)
-            self._inner[node] = make_inner(node.op, node, self, fgraph)
+            self._inner[node] = _inner_replay(node, self, fgraph or self.graphs.get(node))
         return self._inner[node]
 
     def compute(self, node: Apply) -> "Generator[tuple[Replay, Apply, list[Any]], None, list[Any]]":
@@ -457,35 +456,20 @@ def _compute_branch(op: IfElse, node: Apply, replay: Replay) -> list[Any]:
     return [replay[v] for v in branch_taken(node, replay)]
 
 
-@singledispatch
-def make_inner(
-    op: Op, node: Apply, replay: Replay, fgraph: FunctionGraph | None
+def _inner_replay(
+    node: Apply, replay: Replay, fgraph: FunctionGraph | None
 ) -> "GraphReplay | ScanReplay":
     """Return the replay of the inner graph of `node`; `fgraph` as for :meth:`Replay.inner`."""
+    op = node.op
+    if isinstance(op, Scan):
+        return ScanReplay(node, replay, fgraph or inner_graph(op))
+    if isinstance(op, LazyIfElse):
+        condition, *inputs = node.inputs
+        branch = op.true_branch if np.all(replay.value(condition)) else op.false_branch
+        return GraphReplay(node, replay, inner_graph(branch), inputs)
+    if isinstance(op, OpFromGraph):
+        return GraphReplay(node, replay, fgraph or inner_graph(op), node.inputs)
     raise TypeError(f"{op} has no inner graph that a replay can step into")
-
-
-@make_inner.register(OpFromGraph)
-def _inner_of_graph(
-    op: OpFromGraph, node: Apply, replay: Replay, fgraph: FunctionGraph | None
-) -> "GraphReplay":
-    return GraphReplay(node, replay, fgraph or inner_graph(op), node.inputs)
-
-
-@make_inner.register(LazyIfElse)
-def _inner_of_branch(
-    op: LazyIfElse, node: Apply, replay: Replay, fgraph: FunctionGraph | None
-) -> "GraphReplay":
-    condition, *inputs = node.inputs
-    branch = op.true_branch if np.all(replay.value(condition)) else op.false_branch
-    return GraphReplay(node, replay, inner_graph(branch), inputs)
-
-
-@make_inner.register(Scan)
-def _inner_of_scan(
-    op: Scan, node: Apply, replay: Replay, fgraph: FunctionGraph | None
-) -> "ScanReplay":
-    return ScanReplay(node, replay, fgraph or inner_graph(op))
 
 
 class GraphReplay:
@@ -562,39 +546,29 @@ class ScanReplay:
     def __init__(self, node: Apply, replay: Replay | None, fgraph: FunctionGraph) -> None:
         self.node = node
         self.op = node.op
-        self.info = node.op.info
+        self.info = info = node.op.info
         self.fgraph = fgraph
         self.taps = (
-            *self.info.mit_mot_in_slices,
-            *self.info.mit_sot_in_slices,
-            *self.info.sit_sot_in_slices,
+            *info.mit_mot_in_slices,
+            *info.mit_sot_in_slices,
+            *info.sit_sot_in_slices,
         )
+        # positions among the outer inputs
+        self.first_tap_input = 1 + info.n_seqs
+        self.first_untraced_input = self.first_tap_input + len(self.taps)
+        untraced = info.n_untraced_sit_sot + info.n_nit_sot
+        self.first_non_seq_input = self.first_untraced_input + untraced
         self.lags = [-min(taps) if taps else 0 for taps in self.taps]
         self._outer: Any = replay  # (None where only the layout is needed)
         self._steps: list[list[Any]] = []  # the inner inputs of each step that ran
         self._begun = False
-        self._last: tuple[int, Replay] | None = (
-            None  # the step that was requested last, and its replay
-        )
+        # the step that was requested last, and its replay
+        self._last: tuple[int, Replay] | None = None
 
     @property
     def current(self) -> Replay | None:
         """The replay of the step that was requested last, or None before the first."""
         return self._last and self._last[1]
-
-    # Positions among the outer inputs
-    @property
-    def first_tap_input(self) -> int:
-        return 1 + self.info.n_seqs
-
-    @property
-    def first_untraced_input(self) -> int:
-        return self.first_tap_input + len(self.taps)
-
-    @property
-    def first_non_seq_input(self) -> int:
-        info = self.info
-        return self.first_untraced_input + info.n_untraced_sit_sot + info.n_nit_sot
 
     def outer_input(self, position: int) -> Variable | None:
         """Return the node's input that an inner input is taken from, or None for a state."""
