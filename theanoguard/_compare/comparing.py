@@ -260,24 +260,22 @@ def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[0] if text else ''}".rstrip(": ")
 
 
+@dataclass
 class _Comparing:
-    """A problem with its reference, and one mode after the other."""
+    """A problem with its reference, and one mode after the other.
 
-    def __init__(
-        self,
-        problem: Problem,
-        reference: Reference,
-        values: list,
-        tolerance: Tolerance,
-        judge: Judge | None = None,
-    ) -> None:
-        self.judge = judge
-        self.problem = problem
-        self.reference = reference
-        self.values = values
-        self.tolerance = tolerance
-        self.graph = problem.fgraph
-        self.device: str | None = None  # that the mode computes on, where it has a choice
+    `device` is what the mode computes on, where it has a choice.
+    """
+
+    problem: Problem
+    reference: Reference
+    values: list
+    tolerance: Tolerance
+    judge: Judge | None = None
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        self.graph = self.problem.fgraph
 
     def run(self, name: str, mode: str | Mode) -> ModeResult:
         """Return the :class:`ModeResult` of one mode."""

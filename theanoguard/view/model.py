@@ -394,20 +394,13 @@ def _read_profile(
             calls[node] = count
 
 
+@dataclass
 class _Gatherer:
-    def __init__(
-        self,
-        values: Mapping[Variable, Any],
-        events: Mapping[Variable | Apply, Any],
-        times: Mapping[Apply, float],
-        calls: Mapping[Apply, int],
-        with_provenance: bool,
-    ) -> None:
-        self.values = values
-        self.events = events
-        self.times = times
-        self.calls = calls
-        self.with_provenance = with_provenance
+    values: Mapping[Variable, Any]
+    events: Mapping[Variable | Apply, Any]
+    times: Mapping[Apply, float]
+    calls: Mapping[Apply, int]
+    with_provenance: bool
 
     def gather(
         self,

@@ -375,28 +375,22 @@ Clients = dict[str, list[tuple[NodeModel, int]]]
 """The nodes that read each variable, with the number of the input."""
 
 
+@dataclass
 class _Columns:
     """The columns of one variable's line."""
 
-    def __init__(
-        self,
-        model: GraphModel,
-        *,
-        clients: bool,
-        source: bool,
-        rewrites: bool,
-        times: bool,
-        text: bool = True,
-    ) -> None:
-        self.text = text
-        self.clients = clients
-        self.source = source
-        self.rewrites = rewrites
-        self.times = times
+    model: GraphModel
+    clients: bool
+    source: bool
+    rewrites: bool
+    times: bool
+    text: bool = True
+
+    def __post_init__(self) -> None:
         # The outer graph comes last, so that it wins for a variable that is in several graphs.
         self.where: dict[Variable | Apply, tuple[GraphModel, str, Clients]] = {}
-        for part in reversed(list(model.walk())):
-            reads = part.clients() if clients else {}
+        for part in reversed(list(self.model.walk())):
+            reads = part.clients() if self.clients else {}
             for key, thing in part.objects.items():
                 self.where[thing] = part, key, reads
 
