@@ -164,8 +164,9 @@ def _told_edits(remedy: Remedy, judge: Judge, source: SourceLine | None) -> Told
     made: dict[int, Made] = {}
     lines: dict[tuple, tuple] = {}
     said: dict[tuple, list[str]] = {}
-    for edit in sorted(remedy.edits, key=lambda e: _column(_place_of(e)), reverse=True):
-        place = _place_of(edit)
+    placed = [(edit, edit.place or source_place(edit.variable)) for edit in remedy.edits]
+    backwards = sorted(placed, key=lambda pair: getattr(pair[1], "marked", None) or (0, 0))[::-1]
+    for edit, place in backwards:
         if place is None or (found := _written_edit(edit, place)) is None:
             return None
         text, made[id(edit)] = found
@@ -194,14 +195,6 @@ def _told_edits(remedy: Remedy, judge: Judge, source: SourceLine | None) -> Told
         places = [place for _, (place, _) in sorted(lines.items())]
         texts = [f"the state of the loop in logarithms{on_lines(places, near)}"]
     return (f"With {listed(texts)} {trial.text}.", change)
-
-
-def _place_of(edit: Edit) -> SourceLine | None:
-    return edit.place or source_place(edit.variable)
-
-
-def _column(place: SourceLine | None) -> int:
-    return place.marked[0] if place is not None and place.marked else 0
 
 
 def _builders_of(remedy: Remedy, made: list[Made]) -> Builders:

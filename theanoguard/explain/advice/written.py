@@ -386,10 +386,7 @@ def on_lines(places: list[SourceLine], in_one_file: bool) -> str:
     (' on line 13', ' on lines 13 and 14', ' at a.py:13 and b.py:14')
     """
     if not in_one_file:
-        return f" at {listed([_at(place) for place in dict.fromkeys(places)])}"
+        bare = (replace(place, function="<module>") for place in dict.fromkeys(places))
+        return f" at {listed([place_text(place, column=False) for place in bare])}"
     known = [str(n) for n in dict.fromkeys(place.line for place in places)]
     return f" on line{'s' * (len(known) > 1)} {listed(known)}" if known else ""
-
-
-def _at(place: SourceLine) -> str:
-    return place_text(replace(place, function="<module>"), column=False)
