@@ -339,16 +339,11 @@ def _evaluate(
 ) -> None:
     """Compute `variables` and what they need, and add all of it to `values`.
 
-    Parameters
-    ----------
-    values : dict
-        Values that are known, by variable.
-    root_value : callable
-        ``root_value(variable)`` returns (True, value) for a variable that need not be
-        computed; (False, None) for one that has to be; it raises if there is nothing to
-        compute it from.
-    fn : Function or None
-        The function whose graph it is.
+    `values`: values that are known, by variable.
+    `root_value`: ``root_value(variable)`` returns (True, value) for a variable that need not be
+    computed; (False, None) for one that has to be; it raises if there is nothing to compute it
+    from.
+    `fn`: the function whose graph it is.
     """
     todo = list(reversed(variables))
     while todo:

@@ -39,14 +39,9 @@ def boxes_of(
 ) -> dict[Variable, Box]:
     """Return the boxes of the variables of which only a part is needed.
 
-    Parameters
-    ----------
-    wanted : sequence of (box or None)
-        The box of each output that is asked for, or None for all.
-    value_of : callable
-        Values of the variables, for their shapes and for indices; None if one is not known.
-    given : mapping of Variable to value
-        Where the evaluation begins.
+    `wanted`: the box of each output that is asked for, or None for all.
+    `value_of`: values of the variables, for their shapes and for indices; None if one is not known.
+    `given`: where the evaluation begins.
     """
     boxes: dict[Variable, Box | None] = {}
 
@@ -99,14 +94,9 @@ def operand_boxes(
 
     Return None if all of every operand may be needed.
 
-    Parameters
-    ----------
-    op : Op
-        ``node.op``, on which the function is dispatched.
-    inputs : sequence
-        Values of the node's inputs.
-    output : int
-        Which output.
+    `op`: ``node.op``, on which the function is dispatched.
+    `inputs`: values of the node's inputs.
+    `output`: which output.
     """
     depends = facts_of(op).depends
     if isinstance(depends, Moved):

@@ -24,14 +24,9 @@ def exact_value(op: Op, node: Apply, twin: Any, values: list[Any]) -> list[Any] 
 
     Return None if the operation has no exact value here.
 
-    Parameters
-    ----------
-    op : Op
-        ``node.op``, on which the function is dispatched.
-    twin : Twin
-        The graph that the node is in.
-    values : list
-        Of the inputs: object arrays of balls for real numbers, NumPy arrays for integers.
+    `op`: ``node.op``, on which the function is dispatched.
+    `twin`: the graph that the node is in.
+    `values`: of the inputs: object arrays of balls for real numbers, NumPy arrays for integers.
     """
     scalar_op = getattr(op, "scalar_op", op)
     formula = facts_of(op).formula or scalar_facts(scalar_op).formula

@@ -26,13 +26,9 @@ def lookup(fgraph: FunctionGraph, variable: Variable | Apply) -> Provenance:
 
     If no tracker recorded the variable, it is read from PyTensor's own stack trace.
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        The graph; without a tracker (a copy of a function, an inner graph) the variable's own
-        tags are read.
-    variable : Variable or Apply
-        A variable of the graph.  A node means its first output.
+    `fgraph`: the graph; without a tracker (a copy of a function, an inner graph) the variable's own
+    tags are read.
+    `variable`: a variable of the graph.  A node means its first output.
     """
     if not isinstance(variable, Variable):
         variable = variable.outputs[0]
@@ -57,14 +53,9 @@ def lookup_inner(op: Op, fgraph: FunctionGraph, variable: Variable | Apply) -> P
     PyTensor 3.3 links a thawed copy of the op's frozen graph.  Only the frozen graph has a record
     of where its variables came from.
 
-    Parameters
-    ----------
-    op : Op
-        An op with an inner graph, ``op.fgraph``.
-    fgraph : FunctionGraph
-        The graph that was linked for it.
-    variable : Variable or Apply
-        A variable or node of `fgraph`.
+    `op`: an op with an inner graph, ``op.fgraph``.
+    `fgraph`: the graph that was linked for it.
+    `variable`: a variable or node of `fgraph`.
     """
     if not isinstance(variable, Variable):
         variable = variable.outputs[0]
@@ -89,14 +80,9 @@ def lookup_inner(op: Op, fgraph: FunctionGraph, variable: Variable | Apply) -> P
 def inner_input(op: Op, fgraph: FunctionGraph, position: int) -> Provenance:
     """Provenance of an input of the linked inner graph of an op.
 
-    Parameters
-    ----------
-    op : Op
-        An op with an inner graph.
-    fgraph : FunctionGraph
-        The graph that was linked for it.
-    position : int
-        Which of its inputs.
+    `op`: an op with an inner graph.
+    `fgraph`: the graph that was linked for it.
+    `position`: which of its inputs.
     """
     held_graph = getattr(op, "fgraph", fgraph)
     found = lookup(fgraph, fgraph.inputs[position])

@@ -239,13 +239,10 @@ class Binding:
 def binding_of(entries: Sequence[Entry], output: int = 0, n_outputs: int = 1) -> Binding | None:
     """Return the target that the value built under a stack of frames is assigned to.
 
-    Parameters
-    ----------
-    entries : sequence of tuple
-        The user's frames, innermost first, up to the first one that the next frame did not call
-        directly.
-    output, n_outputs : int
-        The value's position among the outputs of its operation, and how many outputs there are.
+    `entries`: the user's frames, innermost first, up to the first one that the next frame did not
+    call directly.
+    `output` and `n_outputs`: the value's position among the outputs of its operation, and how many
+    outputs there are.
     """
     index = output if n_outputs > 1 else None
     for entry in entries:

@@ -163,14 +163,9 @@ class Dependence:
     def regions(self, node: Apply, inputs: Values, output: int, index: Index) -> list[Region]:
         """Return the :class:`Region` of each operand that decides an element of an output.
 
-        Parameters
-        ----------
-        inputs : list
-            Values of the node's inputs.
-        output : int
-            Which output.
-        index : tuple of int
-            The element of that output.
+        `inputs`: values of the node's inputs.
+        `output`: which output.
+        `index`: the element of that output.
         """
         numbers = (np.ndarray, np.generic, int, float, complex)
         return [Region(i) for i, value in enumerate(inputs) if isinstance(value, numbers)]

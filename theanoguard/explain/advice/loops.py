@@ -198,14 +198,9 @@ def _edit(
 ) -> Edit | None:
     """Return the code of the logarithm of a variable, or None.
 
-    Parameters
-    ----------
-    logged : sequence of Variable
-        Variables that hold logarithms.
-    place : SourceLine or None
-        Where the code goes.
-    variable : Variable or None
-        The variable that the code replaces; `inner` by default.
+    `logged`: variables that hold logarithms.
+    `place`: where the code goes.
+    `variable`: the variable that the code replaces; `inner` by default.
     """
     own = {v: v.type() for v in logged}
     written = InLogs(inner, own).code()

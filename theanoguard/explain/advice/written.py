@@ -302,14 +302,9 @@ def _place_of(node: ast.expr, near: SourceLine) -> SourceLine | None:
 def is_in_scope(line: str, file: str, number: int, old: str) -> bool:
     """Return whether a line compiles, and all names that it reads are known where it stands.
 
-    Parameters
-    ----------
-    line : str
-        The new line.
-    number : int
-        Number of the line.
-    old : str
-        The line that it replaces, whose names are known.
+    `line`: the new line.
+    `number`: number of the line.
+    `old`: the line that it replaces, whose names are known.
 
     Examples
     --------

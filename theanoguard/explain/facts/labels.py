@@ -228,14 +228,9 @@ def fused_name(place: Place, step: ScalarStep | None) -> str | None:
 def step_name(made: Made, node: Apply, provenance: Provenance, origin: ScalarStep | int) -> str:
     """Return the user's name for an operand of a fused operation.
 
-    Parameters
-    ----------
-    node : Apply
-        The fused node.
-    provenance : Provenance
-        The provenance of the node.
-    origin : ScalarStep or int
-        The step that computed the operand, or its position among the operands of the node.
+    `node`: the fused node.
+    `provenance`: the provenance of the node.
+    `origin`: the step that computed the operand, or its position among the operands of the node.
     """
     if not isinstance(origin, ScalarStep):
         source = made.sources[origin]

@@ -63,12 +63,8 @@ class _Stated:
 def restated(cause: Cause, spot: Spot, is_big: Mask) -> Cause:
     """Return a cause with the operation and the operands of the graph as built.
 
-    Parameters
-    ----------
-    spot : Spot
-        The operation of the graph as built that made the bad value.
-    is_big : callable
-        Returns the mask of the elements of an array that the guard reports.
+    `spot`: the operation of the graph as built that made the bad value.
+    `is_big`: returns the mask of the elements of an array that the guard reports.
 
     Returns
     -------
@@ -150,14 +146,9 @@ def _computed_otherwise(cause: Cause, spot: Spot) -> Cause:
 def in_forward_pass(cause: Cause, spot: Spot, node: Apply, mask: Mask) -> Cause:
     """Return the cause in the forward pass for a bad value that was taken for one of the gradient.
 
-    Parameters
-    ----------
-    spot : Spot
-        The operation of the forward pass that made the cost bad.
-    node : Apply
-        That operation in the user's graph.
-    mask : callable
-        Returns the mask of the bad elements of an array.
+    `spot`: the operation of the forward pass that made the cost bad.
+    `node`: that operation in the user's graph.
+    `mask`: returns the mask of the bad elements of an array.
     """
     variable = spot.node.outputs[0]
     bad = mask(np.asarray(culprit.dense(spot.replay.value(variable))))

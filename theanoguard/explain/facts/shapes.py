@@ -50,12 +50,8 @@ class Misfit:
 def first_misfit(nodes: Sequence[Any], known: Mapping[Variable, Shape]) -> Misfit | None:
     """Return the first node whose operands do not fit, or None.
 
-    Parameters
-    ----------
-    nodes : sequence of Apply, or of (Apply, sequence of Variable)
-        In an order in which they can be computed; in a pair, with the inputs to use.
-    known : mapping of Variable to tuple
-        Shapes of their inputs.  A shape that is missing is taken from the type.
+    `nodes`: in an order in which they can be computed; in a pair, with the inputs to use.
+    `known`: Shapes of their inputs.  A shape that is missing is taken from the type.
 
     Examples
     --------

@@ -89,14 +89,9 @@ def telling_elements(
 ) -> list[tuple[Any, ...] | None]:
     """Return for each region the index of its most decisive element, or None if it is empty.
 
-    Parameters
-    ----------
-    name : str
-        Name of the operation.
-    arrays : sequence of ndarray
-        The operand of each region.
-    result : number
-        The element that is computed from the regions.
+    `name`: name of the operation.
+    `arrays`: the operand of each region.
+    `result`: the element that is computed from the regions.
     """
     indices = [
         _telling_element(name, region, array, result)

@@ -133,14 +133,9 @@ def place(
 ) -> Layout:
     """Return where boxes and frames are, and where the edges between boxes bend.
 
-    Parameters
-    ----------
-    sizes : dict of hashable to (float, float)
-        Width and height of each box.
-    tree : list of (hashable, list or None), optional
-        Which boxes are in which frames; None for no frames.
-    titles : dict of hashable to float, optional
-        The width of the title of each frame.
+    `sizes`: Width and height of each box.
+    `tree`: which boxes are in which frames; None for no frames.
+    `titles`: the width of the title of each frame.
     """
     layers = layers_of(list(sizes), edges)
     level = {box: i for i, layer in enumerate(layers) for box in layer}

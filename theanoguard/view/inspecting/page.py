@@ -58,11 +58,8 @@ def block(value: object) -> str:
 def tree(outline: Outline, title: str, stored: bool = False) -> str:
     """Return the HTML of a graph.
 
-    Parameters
-    ----------
-    stored : bool
-        Whether a notebook stores it.  Then the rows that need no script are at most `MOST` bytes,
-        and a graph whose packed rows exceed `MOST_PACKED` has no other rows.
+    `stored`: whether a notebook stores it.  Then the rows that need no script are at most `MOST`
+    bytes, and a graph whose packed rows exceed `MOST_PACKED` has no other rows.
 
     Returns
     -------
