@@ -226,12 +226,8 @@ def _note(missing: Missing) -> None:
 def probed(name: str, feature: str) -> Any:
     """Return what PyTensor or PyMC has under a name; if it has none, note that and return None.
 
-    Parameters
-    ----------
-    name : str
-        Such as ``"pytensor.link.c.cmodule.try_blas_flag"``.
-    feature : str
-        What is off without it.
+    `name`: such as ``"pytensor.link.c.cmodule.try_blas_flag"``.
+    `feature`: what is off without it.
 
     Examples
     --------

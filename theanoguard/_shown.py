@@ -54,12 +54,8 @@ def html_table(
 ) -> str:
     """Return a table as HTML of at most `MOST` bytes.
 
-    Parameters
-    ----------
-    rows : iterable of sequence
-        Each cell is shown as its text.
-    rest : str
-        How to see the rows that are left out, as a sentence.
+    `rows`: each cell is shown as its text.
+    `rest`: how to see the rows that are left out, as a sentence.
 
     Examples
     --------

@@ -44,12 +44,8 @@ def without_masked(
 ) -> Any:
     """Return a product or a quotient with 0 wherever the gradient in it is 0.
 
-    Parameters
-    ----------
-    values : list of ndarray
-        Of the operands.
-    result : ndarray
-        As the operation computes it.
+    `values`: those of the operands.
+    `result`: as the operation computes it.
     """
     kind = type(getattr(node.op, "scalar_op", None))
     linear = node.inputs if kind is ps.Mul else node.inputs[:1] if kind is ps.TrueDiv else ()

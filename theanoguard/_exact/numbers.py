@@ -127,10 +127,7 @@ def _as_balls(value: Any) -> np.ndarray:
 def in_numpy(node: Apply, values: list[Any]) -> list[Any] | None:
     """Return what an operation computes in NumPy from exact numbers, None if it needs floats.
 
-    Parameters
-    ----------
-    values : list
-        Of the inputs.
+    `values`: those of the inputs.
     """
     given = [
         array_of([Number(x) for x in to_balls(v).ravel().tolist()], np.shape(v))

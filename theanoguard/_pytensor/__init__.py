@@ -495,10 +495,7 @@ def registered(database: RewriteDatabase, name: str) -> Any:
 def withhold_rewrite(database: RewriteDatabase, name: str) -> Callable[[], None]:
     """Take a rewrite out of a database and return a function that puts it back in its place.
 
-    Parameters
-    ----------
-    name : str
-        Where there is no rewrite of the name, nothing happens.
+    If there is no rewrite called `name`, nothing happens.
     """
     rewriter = registered(database, name)
     if rewriter is None:
@@ -568,10 +565,7 @@ def name_rewrites(database: RewriteDatabase, alias: str, name: str) -> Callable[
 def protect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
     """Let no rewrite put an operation into a graph that overwrites one of these inputs.
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        Before it is rewritten.
+    `fgraph` has not been rewritten yet.
     """
     fgraph.attach_feature(_Protected(list(variables)))
 

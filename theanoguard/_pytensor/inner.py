@@ -176,10 +176,7 @@ def is_optimizer(op: Op) -> bool:
 def link_optimizer(op: Op, make_linker: MakeLinker, wrap_mode: Callable[[Mode], Mode]) -> Op | None:
     """Return a copy of an optimizer whose objective is linked by a linker of ours.
 
-    Parameters
-    ----------
-    op, make_linker, wrap_mode
-        As for :func:`link_inner`.
+    The other parameters are those of :func:`link_inner`.
     """
     made_by = "_fn_wrapped" if link_only_mode is not None else "build_fn"
     needs(op, made_by, what="guarding the objective of an optimizer")
@@ -350,12 +347,8 @@ def inner_graphs_for_numba(node: Apply, compiled_by: Callable[[type], Any]) -> l
 
     They are as they will be compiled.  Other ops have none.
 
-    Parameters
-    ----------
-    node : Apply
-        Of a graph that has been rewritten for Numba.
-    compiled_by : callable
-        ``compiled_by(kind)`` is what compiles ops of a class.
+    `node`: one of a graph that has been rewritten for Numba.
+    `compiled_by`: ``compiled_by(kind)`` is what compiles ops of a class.
     """
 
     def rewritten() -> FunctionGraph:
@@ -438,12 +431,8 @@ def inner_graphs_for_jax(node: Apply, compiled_by: Callable[[type], Any]) -> lis
 
     They are as they will be traced.  Other ops have none.
 
-    Parameters
-    ----------
-    node : Apply
-        Of a graph that has been rewritten for JAX.
-    compiled_by : callable
-        As for :func:`inner_graphs_for_numba`.
+    `node`: one of a graph that has been rewritten for JAX.
+    `compiled_by`: as for :func:`inner_graphs_for_numba`.
     """
     return inner_graphs(node.op, compiled_by, lambda: _rewritten_for_jax_3_0(node.op))
 
@@ -530,12 +519,8 @@ def with_tests(op: FusedElemwise, tests: Sequence[tuple[int, ScalarOp]]) -> Fuse
 
     It has one output more for each test: the bitwise OR of the integers.
 
-    Parameters
-    ----------
-    op : FusedElemwise
-        It indexes nothing and overwrites nothing.
-    tests : list of (int, ScalarOp)
-        Which operand, and what is computed from each of its elements: an integer.
+    `op`: one that indexes nothing and overwrites nothing.
+    `tests`: which operand, and what is computed from each of its elements: an integer.
     """
     inputs = [v.type() for v in op.fgraph.inputs]
     new = dict(zip(op.fgraph.inputs, inputs, strict=True))

@@ -200,12 +200,8 @@ def test_{name}():
 def tests_of(script: Sequence[str], linted: LintedRun, findings: Sequence[Finding]) -> str:
     """Return the source of a pytest module with a test for each witness.
 
-    Parameters
-    ----------
-    script : sequence of str
-        The program and its arguments.
-    findings : sequence of Finding
-        With witnesses.
+    `script`: the program and its arguments.
+    `findings`: those with witnesses.
     """
     parts = [_HEAD.format(script=script[0], arguments=list(script))]
     names: set[str] = set()

@@ -45,10 +45,7 @@ def call_range(text: str) -> tuple[int, int | None]:
 
     None stands for no end.
 
-    Parameters
-    ----------
-    text : str
-        "5", "5..9", "5.." or "..9".
+    `text`: "5", "5..9", "5.." or "..9".
 
     Raises
     ------
@@ -135,10 +132,7 @@ def is_wanted(
 def is_of(entry: LogEntry, worker: str | None = None, task: str | None = None) -> bool:
     """Whether an entry is of a worker and a task whose names fit two shell patterns.
 
-    Parameters
-    ----------
-    worker, task : str or None
-        None for any, also for one without a name.
+    None fits any entry, also one without a name.
     """
     return all(
         pattern is None or fnmatchcase(name or "", pattern)

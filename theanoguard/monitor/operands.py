@@ -155,10 +155,7 @@ def _expression(fgraph: FunctionGraph, variable: Variable) -> str | None:
 def operands(fgraph: FunctionGraph, step: Step | None) -> list[Operand]:
     """Return the values of a step, first those that it read.
 
-    Parameters
-    ----------
-    step : Step or None
-        None before the first.
+    `step` is None before the first.
     """
     if step is None:
         return []

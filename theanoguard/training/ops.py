@@ -510,10 +510,7 @@ def _apply(op: _OverArrays, arrays: Sequence[Any]) -> Iterator[tuple[tuple[int, 
 def summarise(arrays: Sequence[Any]) -> list[Summary]:
     """Return what there is to know of arrays, gathered in compiled code.
 
-    Parameters
-    ----------
-    arrays : sequence of ndarray
-        Of any shape; what is neither float32 nor float64 is read as float64.
+    Arrays have any shape; what is neither float32 nor float64 is read as float64.
 
     Examples
     --------

@@ -62,10 +62,7 @@ def statistics(value: Any) -> Statistics | None:
 
     Return None if the value is not an array of numbers.
 
-    Parameters
-    ----------
-    value : array_like or scipy.sparse matrix
-        For a sparse matrix, only the stored elements count.
+    Of a sparse matrix, only the stored elements count.
 
     Examples
     --------

@@ -567,10 +567,7 @@ class AsBuilt:
     def attempt(self, changed: Builders) -> Trial | None:
         """Return the :class:`Trial` of changed variables; None if the call cannot be run with them.
 
-        Parameters
-        ----------
-        changed : dict of Variable to callable
-            As :func:`theanoguard.stable.patterns.rebuild` takes them.
+        `changed` is as :func:`theanoguard.stable.patterns.rebuild` takes it.
         """
         by_body: dict[Body | None, Builders] = {}
         builders: Builders = {}
@@ -680,10 +677,7 @@ class AsBuilt:
     def large_leaves(self, spot: Spot) -> list[tuple[Variable, float]]:
         """Return inputs and shared variables with large numbers, and a power of 10 above these.
 
-        Parameters
-        ----------
-        spot : Spot
-            Only the leaves that it depends on are returned, those with the largest numbers first.
+        Only the leaves that `spot` depends on are returned, those with the largest numbers first.
         """
         node = spot.node if spot.body is None else spot.body.outermost
         leaves = [v for v in ancestors(node.outputs) if is_differentiable(v)]

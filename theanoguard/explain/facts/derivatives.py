@@ -96,10 +96,7 @@ def worst_element(
 ) -> tuple[int, ...] | None:
     """Return the index at which an operation's derivative is largest, or None if it is not known.
 
-    Parameters
-    ----------
-    op, values, element
-        As for :func:`derivative_text`.
+    The parameters are those of :func:`derivative_text`.
 
     Examples
     --------

@@ -70,10 +70,7 @@ def in_order(boxes: Sequence[Key], edges: Iterable[Edge]) -> list[Key]:
 def layers_of(boxes: Sequence[Key], edges: Iterable[Edge]) -> list[list[Key]]:
     """Return the boxes of each layer; an edge leads to a later layer.
 
-    Parameters
-    ----------
-    edges : iterable of (hashable, hashable)
-        An edge of a circle may lead back.
+    An edge of a circle may lead back.
     """
     edges = list(dict.fromkeys(edges))
     order = in_order(boxes, edges)

@@ -774,10 +774,7 @@ def pictures(
 ) -> Picture:
     """Return the pictures of a function's graph before and after rewriting, side by side.
 
-    Parameters
-    ----------
-    model, wanted, title
-        As for :func:`picture`; the graph after.
+    `model`, `wanted` and `title` are those of :func:`picture`, for the graph after.
 
     Raises
     ------
@@ -795,10 +792,7 @@ def before_rewriting(
 ) -> tuple[GraphModel, dict[str, dict[str, list[str]]]]:
     """Return the graph before rewriting, and which of its nodes became which.
 
-    Parameters
-    ----------
-    model : GraphModel
-        Of its graph, with live objects.
+    `model`: that of its graph, with live objects.
 
     Returns
     -------

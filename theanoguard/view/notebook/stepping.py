@@ -99,10 +99,7 @@ class StepView:
     def move_to(self, number: int) -> None:
         """Go to a step, and run the nodes up to it that have not run.
 
-        Parameters
-        ----------
-        number : int
-            From 1.  Steps that the stepper no longer keeps cannot be reached.
+        `number` counts from 1.  Steps that the stepper no longer keeps cannot be reached.
         """
 
         if number != self.stepper.number:
