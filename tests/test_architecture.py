@@ -87,6 +87,7 @@ MAY_WAIT = {
     "theanoguard.cli.main": {"theanoguard"},
     **{f"theanoguard.guard.{name}.linker": {"theanoguard"} for name in backends()},
     "theanoguard.monitor.prompt": {"theanoguard"},
+    "theanoguard.pymc.with_nutpie": {"pyarrow"},  # which comes with nutpie
     "theanoguard.training.watch": {"theanoguard"},
 }
 

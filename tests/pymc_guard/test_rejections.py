@@ -279,3 +279,31 @@ def test_a_density_of_plus_infinity_is_an_error_where_the_sampler_goes_there():
     with pytest.raises(theanoguard.pymc.SamplingError, match=r"Inf in .*inf") as caught:
         sample(model, 3, theanoguard.pymc.mode())
     assert caught.value.where.draw is not None
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(not has_nutpie, reason="nutpie is not installed")
+def test_a_run_ends_if_its_divergences_have_as_many_numbers_as_it_has_draws():
+    """nutpie 0.16.11 stops without a guard, if it is asked to keep the points of divergences."""
+    import nutpie
+
+    with pm.Model() as model:
+        a = pm.Normal("a", 0, 1, initval=[1.0, 1.0], shape=2)
+        pm.Potential("wall", pt.switch(pt.all(a > 0), 0.0, -np.inf))
+    settings = {"draws": 10, "tune": 20, "chains": 1, "cores": 1, "progress_bar": False}
+    plain = nutpie.compile_pymc_model(model)
+
+    def fails(seed):
+        try:
+            nutpie.sample(plain, seed=seed, store_divergences=True, **settings)
+        except ValueError as error:
+            return "cannot reshape" in str(error)
+        return False
+
+    seed = next(filter(fails, range(300)), 0)
+    with theanoguard.pymc.guarding(), warnings.catch_warnings(action="ignore"):
+        trace = nutpie.sample(nutpie.compile_pymc_model(model), seed=seed, **settings)
+    expected = nutpie.sample(plain, seed=seed, **settings)
+    np.testing.assert_array_equal(trace.posterior["a"], expected.posterior["a"])
+    ends = trace.sample_stats["divergence_end"].values
+    assert (~np.isnan(ends).any(axis=-1) == trace.sample_stats["diverging"].values).all()

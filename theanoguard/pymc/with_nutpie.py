@@ -261,6 +261,28 @@ def _telling(make_logp_fn: Any, notes: Notes) -> Any:
 OF_A_RUN = ("_settings", "_return_raw_trace", "_save_warmup", "_sampler", "_extract")
 
 
+def _without_nulls(batch: Any) -> Any:
+    """Return statistics with points of NaN where there is none.
+
+    nutpie 0.16 cannot read the points if they have as many numbers in all as there are draws.
+    """
+    import pyarrow  # (nutpie needs it)
+
+    for position, name in enumerate(batch.column_names):
+        array = pyarrow.array(batch.column(name))
+        is_list = isinstance(array, pyarrow.ListArray | pyarrow.LargeListArray)
+        if not array.null_count or not is_list or not len(array.flatten()):
+            continue
+        field, known = pyarrow.field(batch.column(name).field), np.asarray(array.is_valid())
+        numbers = np.asarray(array.flatten(), float).reshape(known.sum(), -1)
+        filled = np.full((len(array), numbers.shape[1]), np.nan)
+        filled[known] = numbers
+        ends = np.arange(len(array) + 1, dtype=np.int32) * filled.shape[1]
+        column = type(array).from_arrays(pyarrow.array(ends), pyarrow.array(filled.ravel()))
+        batch = batch.set_column(position, field.with_type(column.type), column)
+    return batch
+
+
 class Results:
     """What a run of nutpie returns, whose trace can be taken more than once."""
 
@@ -272,7 +294,8 @@ class Results:
 
     @cached_property
     def _trace(self) -> Any:
-        return self._results.get_arrow_trace()
+        draws, stats = self._results.get_arrow_trace()
+        return draws, [_without_nulls(batch) for batch in stats]
 
     def get_arrow_trace(self) -> Any:
         """Return the batches of the draws and of the statistics."""
@@ -335,8 +358,8 @@ def _sample(original: Wrapped) -> Wrapped:
             run.cancel()
             raise
         places: dict[int, Where] = {}
+        results = Results(results)
         if failed is None and notes.logps:
-            results = Results(results)
             places, failed = notes.judged(run, lambda: results)
         if failed is not None:
             raise failed
