@@ -1152,6 +1152,7 @@ def test_a_difference_of_variances_is_not_to_be_corrected_by_the_user():
         pm.Normal("y", 0, pt.sqrt(total**2 - within**2), observed=[0.1, 0.4])
     told = " ".join(str(theanoguard.pymc.explain(model)).split())
     assert "Use a prior or a link that has positive numbers there, such as pm.math.exp." in told
+    assert "within ** 2 = 0.81 is above total ** 2 = 0.25" in told
 
 
 @needs_pymc
@@ -1242,3 +1243,94 @@ def test_a_parameter_that_no_tensor_holds_costs_no_model():
     with pm.Model() as model:
         Labelled("x", labels=np.array(["a", None], dtype=object))
     assert np.isfinite(model.compile_logp()({"x": 2.0}))
+
+
+@needs_pymc
+def test_a_term_beyond_float64_is_named_and_its_predictor_is_to_be_scaled():
+    year = np.arange(1990.0, 2020.0)
+    with pm.Model() as model:
+        trend = pm.math.exp(pm.Normal("a") + pm.Normal("b", initval=0.5) * year)
+        pm.Poisson("y", trend, observed=np.arange(30))
+    text = " ".join(str(theanoguard.pymc.explain(model)).split())
+    told = "In exact arithmetic element [0] of the log-density of y is -1.32742e+432, less than"
+    assert f"{told} the lowest number of float64 (-1.7977e+308)." in text
+    assert "year has mean 2,004 and sd 8.66: centre it, year - year.mean()." in text
+    assert "scale the predictors, or give their coefficients narrower priors" in text
+    assert not re.search(r"output \d", text)
+
+
+@needs_pymc
+def test_each_gradient_is_explained_by_the_operations_of_its_own_term():
+    """The prior's own gradient is 0 / 0 where a logit is above 36.7, the likelihood's another."""
+    with pm.Model() as model:
+        parts = pm.Beta("parts", 1, 2.5, shape=2)
+        pm.Potential("y", pt.log(pt.cumprod(1 - parts) + 1e-30).sum())
+    found = theanoguard.pymc.explain(model, {"parts_logodds__": [0.5, 37.5]})
+    [bad] = [b for b in found.bad if b.term == "parts"]
+    assert "of the gradient of parts by parts_logodds__ is " in " ".join(bad.report.split())
+    assert "cumprod" not in bad.report
+
+
+@needs_pymc
+def test_a_link_that_underflows_is_not_proposed_again():
+    with pm.Model() as model:
+        scale = pm.math.exp(pm.Normal("b", initval=-15.0) * np.linspace(30.0, 90.0, 4))
+        pm.Weibull("y", alpha=pm.HalfNormal("alpha"), beta=scale, observed=np.arange(1.0, 5.0))
+    [bad] = theanoguard.pymc.explain(model).bad[:1]
+    assert bad.checks[0].startswith("beta > 0 (it is 0.0 at element [1], 3 of 4 fail)")
+    assert bad.advice.startswith("Give what beta is computed from narrower priors")
+
+
+@needs_pymc
+def test_of_several_conditions_the_one_that_fails_is_told():
+    with pm.Model() as model:
+        pm.Multinomial("y", n=10, p=pm.Beta("w", 1, 1, shape=3), observed=[3, 3, 4])
+    [bad] = theanoguard.pymc.explain(model).bad
+    assert bad.checks[0].splitlines()[0] == "sum(p) = 1 (it is 1.5)"
+    assert str(bad).count("pm.Beta(") == 1
+
+
+@needs_pymc
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        ((0, 4), "Give upper a prior that stays above the largest observed value, 9.0, such as"),
+        ((4, 12), "Give lower a prior that stays below the smallest observed value, 1.0, such as"),
+    ],
+)
+def test_a_sampled_bound_of_the_data_is_to_stay_outside_of_them(bounds, told):
+    with pm.Model() as model:
+        sampled = pm.Normal("bound", initval=4.0)
+        lower, upper = (sampled if bound == 4 else bound for bound in bounds)
+        pm.Uniform("y", lower, upper, observed=[1.0, 9.0])
+    [bad] = [b for b in theanoguard.pymc.explain(model).bad if b.by is None]
+    assert told in bad.data
+
+
+@needs_pymc
+def test_data_in_a_column_are_named_where_pymc_cannot_build_the_log_density():
+    with pm.Model() as model:
+        mean = pm.Normal("a") + pm.Normal("b") * np.linspace(-1, 1, 6)
+        pm.Normal("y", mean, 1.0, observed=np.ones((6, 1)))
+    [bad] = theanoguard.pymc.explain(model).bad
+    assert bad.term == "y"
+    assert bad.data == (
+        "y: mu has the shape (6,), and the data (6, 1).\n"
+        "  Give the data the shape of mu, by .ravel()."
+    )
+    with model, pytest.raises(ValueError, match="incompatible") as caught:
+        pm.sample(draws=1, tune=1, chains=1, nuts_sampler="pymc", progressbar=False)
+    assert bad.data in caught.value.__notes__
+
+
+@needs_pymc
+def test_a_gradient_that_numpy_alone_makes_nan_is_explained_as_c_computes_it():
+    with pm.Model() as model:
+        mu = pm.Gamma("mu", 2, 1, initval=735.0)
+        pm.HurdlePoisson("y", psi=0.5, mu=mu, observed=[0, 800, 3])
+    found = theanoguard.pymc.explain(model)
+    assert found.ok
+    assert np.isfinite(found.gradient["mu_log__"])
+    [note] = found.notes
+    assert note.startswith("NumPy alone: inside pymc.HurdlePoisson: of finite parameters, the grad")
+    assert note in str(found)

@@ -481,7 +481,8 @@ def _output_name(fgraph: FunctionGraph, position: int) -> str:
     if position in updates:
         return f"update of {name_of(fgraph.inputs[updates[position]])}"
     known = lookup(fgraph, fgraph.outputs[position])
-    name = known.name if known.own_name and known.name else str(position)
+    is_own = known.name and (known.own_name or known.name.startswith("the "))
+    name = known.name if is_own and known.name else str(position)
     return "the log-density" if name.startswith(LOG_DENSITY) else name
 
 

@@ -13,7 +13,7 @@ from theanoguard._steps import attempt, failures
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.explain.text.report import failed_lines
 from theanoguard.pymc.explaining import explain
-from theanoguard.pymc.geometry import FEW, FEWEST, SURE, Cause, Comparison, Point, Shape
+from theanoguard.pymc.geometry import FEW, FEWEST, Cause, Comparison, Point, Shape
 from theanoguard.pymc.modes import spoils_sampling
 from theanoguard.pymc.points import (
     Broken,
@@ -46,6 +46,9 @@ MOST_TRIED = 2
 
 MUCH, PRIOR_DRAWS = 0.1, 20
 """If more of the draws diverge, so many draws from the prior are looked at."""
+
+SURE_OF_TRIAL = 0.01
+"""A form that is tried where no rank shows the cause is better if Fisher's test gives less."""
 
 MOST_DRAWS = 4000
 """No form is run where more draws without a divergence were needed to be sure that it helps."""
@@ -249,6 +252,7 @@ class _Grouping:
         self.others = others
         self.counts = n_divergent, n_draws
         self.check = check
+        self._ran: dict[tuple[str, ...], tuple[int, int, list[str]] | None] = {}
         self.wrt = [v.name for v in model.continuous_value_vars]
         self.names = [v.name for v in [*model.basic_RVs, *model.potentials]]
         terms = [getattr(term, "values", term) for term in model.logp(sum=False)]
@@ -287,6 +291,8 @@ class _Grouping:
         fall = before - after
         if np.isnan(after).any() or np.isposinf(after).any():
             return "bad", None
+        if np.sum(fall) < WALL and spoils_sampling(self.evaluate(end)):
+            return "bad", None  # (of a higher energy the sampler rejects the point anyway)
         at = int(np.argmax(fall))
         if not fall[at] > WALL:
             return None, None
@@ -394,14 +400,14 @@ class _Grouping:
         The probability that all divergences are on one side is that side's share to their power.
         """
         n_divergent, n_draws = self.counts
-        needed = math.ceil(n_draws * (SURE ** (-1 / max(n_divergent, 1)) - 1))
+        needed = math.ceil(n_draws * (SURE_OF_TRIAL ** (-1 / max(n_divergent, 1)) - 1))
         return needed if self.check and needed <= MOST_DRAWS else 0
 
     def _tried(self, comparison: Comparison) -> Shape | None:
         """Return the funnel whose non-centred form diverges less for sure, if one does."""
         draws = self.draws_of_trial()
         for _, funnel in comparison.funnels()[:MOST_TRIED] if draws else ():
-            shape = self._checked(funnel, SURE, draws)
+            shape = self._checked(funnel, SURE_OF_TRIAL, draws)
             if shape.scale is not None:
                 scale = shape.scale
                 title = (
@@ -414,26 +420,46 @@ class _Grouping:
     def _checked(self, shape: Shape, sure: float = 1.0, draws: int = 0) -> Shape:
         """Return a shape whose remedy has been tried, where that is possible.
 
-        In a run of at least so many draws.
+        In a run of at least so many draws.  If the non-centred form of its variable is no better,
+        the one of all variables that have a scale is tried.
         """
         if shape.scale is None or not self.check:
             return shape
-        name = shape.scale.child.name
-        other, changed = non_centred(self.model, [name])
-        if not same_density(self.model, other, changed):
-            advice = f"Give {shape.scale.text} a prior that keeps it away from 0."
-            return Shape(shape.cause, shape.title, advice)
-        n_new, n_run = diverging_in_short_run(other, draws)
         n_old, n_all = self.counts
-        told = f"{n_new} of {n_run} draws diverge in a short run of it, {n_old} of {n_all} before"
-        rarer = fisher_exact(
-            [[n_new, n_run - n_new], [n_old, n_all - n_old]], alternative="less"
-        ).pvalue
-        if n_new / n_run >= n_old / n_all or rarer > sure:
-            advice = (
-                f"The non-centred form is no better ({told}): give {shape.scale.text} a prior that "
-                "keeps it away from 0."
+        all_of_them = [scale.child.name for scale in scales_of(self.model)]
+        told = ""
+        for names in dict.fromkeys(((shape.scale.child.name,), tuple(all_of_them))):
+            ran = self._run_of(names, draws)
+            if ran is None:
+                continue
+            n_new, n_run, lines = ran
+            told = (
+                f"{n_new} of {n_run} draws diverge in a short run of it, {n_old} of {n_all} before"
             )
-            return Shape(shape.cause, shape.title, advice)
-        advice = f"{shape.advice}\n  It has the same density up to the Jacobian; {told}."
-        return Shape(shape.cause, shape.title, advice, shape.scale)
+            rarer = fisher_exact(
+                [[n_new, n_run - n_new], [n_old, n_all - n_old]], alternative="less"
+            ).pvalue
+            if n_new / n_run < n_old / n_all and rarer <= sure:
+                what = "it" if len(lines) == 1 else "all of them"
+                form = "\n    ".join(lines)
+                advice = (
+                    f"Write {what} non-centred: {form}\n"
+                    f"  It has the same density up to the Jacobian; {told}."
+                )
+                return Shape(shape.cause, shape.title, advice, shape.scale)
+        no_better = f"The non-centred form is no better ({told}): give" if told else "Give"
+        advice = f"{no_better} {shape.scale.text} a prior that keeps it away from 0."
+        return Shape(shape.cause, shape.title, advice)
+
+    def _run_of(self, names: tuple[str, ...], draws: int) -> tuple[int, int, list[str]] | None:
+        """Return how many draws of a non-centred form diverge, of how many, and its lines.
+
+        None if it has another density.
+        """
+        if names not in self._ran:
+            other, changed = non_centred(self.model, list(names))
+            is_same = same_density(self.model, other, changed)
+            ran = diverging_in_short_run(other, draws) if is_same else None
+            lines = [scale.non_centred for scale in changed]
+            self._ran[names] = None if ran is None else (*ran, lines)
+        return self._ran[names]

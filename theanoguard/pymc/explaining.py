@@ -25,10 +25,10 @@ from theanoguard.explain.facts.naming import name_of, number_text
 from theanoguard.guard.pausing import unguarded
 from theanoguard.guard.policy import make_policy
 from theanoguard.pymc.broadcasts import crossed, written
-from theanoguard.pymc.library import inside_library
+from theanoguard.pymc.library import NUMPY_ALONE, inside_library
 from theanoguard.pymc.links import Fault, fault_of, scaling, without_clamp
 from theanoguard.pymc.modes import model_lines
-from theanoguard.pymc.parameters import distribution_of, given_parameters
+from theanoguard.pymc.parameters import distribution_of, given_parameters, misfits
 from theanoguard.pymc.points import compiled, pymc_of
 from theanoguard.pymc.records import BadTerm, ModelExplanation, array_text
 from theanoguard.pymc.support import aligned, support_of
@@ -145,7 +145,8 @@ def explain(
     """Find the terms of a model's log-density, and of its gradient, that are bad at a point.
 
     The function runs the graphs that PyMC samples with, rewrites included.  NumPy computes them,
-    because compiling them for C takes longer than one call.
+    because compiling them for C takes longer than one call.  If a distribution of PyMC is bad with
+    NumPy alone, C computes them, and a note says so.
 
     Parameters
     ----------
@@ -176,6 +177,11 @@ def explain(
     pymc = pymc_of("explain", model)
     explaining = _Explaining(pymc, model, point)
     found = explaining.result()
+    alone = [bad.data for bad in found.bad if (bad.data or "").startswith(NUMPY_ALONE)]
+    if alone:
+        found = explain_on_c(model, explaining.point)
+        note = f"{alone[0]}\nPyTensor's C code computes it, and all values here are of C."
+        found = replace(found, notes=(*found.notes, note))
     if not found.ok or not prior_draws:
         return found
     for draw, drawn in enumerate(_prior_points(pymc, model, prior_draws)):
@@ -250,6 +256,11 @@ def _point(model: Any, point: Mapping[str, Any] | None) -> Point:
     return {name: v.type.filter(np.asarray(whole[name], v.dtype)) for name, v in variables.items()}
 
 
+def _first_line(error: Exception) -> str:
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}"
+
+
 def _told(text: str) -> Told:
     """Return the arguments of a bad term that a text explains; none if there is no text."""
     return {"data": text} if text else {}
@@ -321,7 +332,6 @@ class _Explaining:
         self.model = model
         self.point = _point(model, point)
         self.variables = [*model.basic_RVs, *model.potentials]
-        self.names = [v.name for v in self.variables]
         self.of_terms: Any = None
         self.policy = make_policy(
             True,
@@ -334,10 +344,24 @@ class _Explaining:
             action="record",
             exempt=(),
         )
-        with model_lines():
-            terms = model.logp(vars=self.variables, sum=False)
+        self.unbuilt: list[BadTerm] = []
+        try:
+            with model_lines():
+                terms = model.logp(vars=self.variables, sum=False)
+        except ValueError as error:
+            self.unbuilt = [
+                self._term(rv.name, error=_first_line(error), data=text)
+                for rv, text in misfits(model).items()
+            ]
+            if not self.unbuilt:
+                raise
+            self.variables, terms = [], []
+        self.names = [v.name for v in self.variables]
         # The terms of a model with named dimensions are labelled arrays.
         self.terms = [getattr(term, "values", term) for term in terms]
+        for name, term in zip(self.names, self.terms, strict=True):
+            if term.owner is not None:  # (a report names it)
+                term.name = f"the log-density of {name}"
 
     def result(self) -> ModelExplanation:
         """Return the :class:`ModelExplanation`."""
@@ -346,6 +370,8 @@ class _Explaining:
         return replace(found, failed=tuple(failed))
 
     def _result(self) -> ModelExplanation:
+        if self.unbuilt:
+            return ModelExplanation(self.point, {}, {}, tuple(self.unbuilt))
         try:
             values, bad = self._values(self.terms, [(name, None) for name in self.names])
         except Exception:  # of any term: which one?
@@ -690,7 +716,22 @@ class _Explaining:
             f"{support.text.format(y=name)}{shown}.\n"
             f"{n_bad} of {np.size(inside)} observed values {'does' if n_bad == 1 else 'do'}."
             + _of_data(name, variable, data, inside, lambda y: support.holds(y, *given))
+            + self._of_bounds(support.names, support_of(variable)[1], data)
         )
+
+    def _of_bounds(self, names: Sequence[str], parameters: list[Any], data: Any) -> str:
+        """Return what to do if the model samples a bound of the data."""
+        free = set(self.model.free_RVs)
+        limits = {"lower": ("below the smallest", np.min), "upper": ("above the largest", np.max)}
+        for name, parameter in zip(names, parameters, strict=False):
+            if name in limits and free & set(ancestors([parameter])):
+                side, extreme = limits[name]
+                value = number_text(extreme(data))
+                return (
+                    f"\nGive {name} a prior that stays {side} observed value, {value}, such as "
+                    f"{value} {'+' if name == 'upper' else '-'} pm.HalfNormal(...)."
+                )
+        return ""
 
     def _observed(self, name: str, value: Any, index: Index) -> str | None:
         """Say which observed value stands at an element of a term, if one does."""
@@ -740,8 +781,7 @@ class _Explaining:
             try:
                 [value], more = self._values([term], [(name, None)])
             except Exception as error:  # whatever the model's operations raise
-                first = (str(error).strip().splitlines() or [""])[0]
-                value, more = np.nan, [self._term(name, error=f"{type(error).__name__}: {first}")]
+                value, more = np.nan, [self._term(name, error=_first_line(error))]
             values.append(value)
             bad += more
         return values, bad
@@ -793,18 +833,20 @@ class _Explaining:
         return tuple(flat)
 
     def _gradients_of_terms(self, wrt: list[Any], terms: dict[str, Any]) -> list[BadTerm]:
-        keys, grads = [], []
-        for name, term in terms.items():
+        bad: list[BadTerm] = []
+        for name, term in terms.items():  # (each by itself: else PyTensor merges their operations)
             reached = set(graph_inputs([term]))
-            for v in wrt:
-                if v in reached:
-                    keys.append((name, v.name))
-                    grads += self._grad(name, term.sum(), [v])
-        return self._values(grads, keys)[1] if grads else []
+            by = [v for v in wrt if v in reached]
+            grads = [self._grad(name, term.sum(), [v])[0] for v in by]
+            for grad, v in zip(grads, by, strict=True):
+                if grad.owner is not None:
+                    grad.name = f"the gradient of {name} by {v.name}"
+            bad += self._values(grads, [(name, v.name) for v in by])[1] if grads else []
+        return bad
 
     def _grad(self, name: str, cost: Any, wrt: list[Any]) -> list[Any]:
         with model_lines():
             cost = self.pymc.pytensorf.rewrite_pregrad(cost)
             if cost.owner is not None:  # (PyMC may have simplified it to a value variable)
-                cost.name = cost.name or name
+                cost.name = name
             return pytensor.grad(cost, wrt, disconnected_inputs="ignore")

@@ -48,8 +48,9 @@ STIFF = 10.0
 HEAVY = 12.0
 """Tails are heavy if 99 % of the draws span so many quartile ranges (a normal: 3.8)."""
 
-OFTEN = 0.1
-"""If so large a share of the draws diverges, tails that no rank test shows may be the cause."""
+OFTEN, LONG = 0.1, 8.0
+"""If so large a share of the draws diverges, tails that no rank test shows may be the cause.  So
+many quartile ranges are enough then: chains that break do not reach the end of the tails."""
 
 LIGHTER = "Give {} a prior with lighter tails, such as pm.StudentT with nu=4 or more."
 
@@ -202,7 +203,7 @@ class Comparison:
         """
         if (shape := self.funnel(NEARLY_SURE)) is None or shape.scale is None:
             return None
-        sizes = self._sizes(shape.scale, self.others)
+        sizes = self._sizes(shape.scale, self.others).mean(axis=1)
         in_neck = np.argsort(sizes)[: max(1, round(NECK * len(sizes)))]
         child = self.model.rvs_to_values[shape.scale.child].name
         stiff = self._usual_bend([self.others[i] for i in in_neck], child)
@@ -213,19 +214,31 @@ class Comparison:
         return float(np.median([self.bend(point, along)[0] for point in some]))
 
     def _sizes(self, scale: Scale, points: list[Point]) -> Any:
-        """Return the logarithm of a scale at points."""
+        """Return the logarithm of each element of a scale at points."""
         size_of = of_points(self.model, self.model.replace_rvs_by_values([scale.size]))
-        return np.array([np.mean(np.log(np.abs(size_of(point)[0]))) for point in points])
+        return np.log(np.abs([np.ravel(size_of(point)[0]) for point in points]))
+
+    def _smaller(self, scale: Scale, n_scales: int) -> tuple[Difference, str]:
+        """Return how a scale differs, or one of its elements that differs more surely."""
+        *broken, usual = (self._sizes(scale, points) for points in (*self.broken, self.others))
+        different = np.sort(np.unique(usual, axis=1, return_index=True)[1])
+        elements = different[:MOST_PAIRS] if len(different) > 1 else different[:0]
+        n_tests = n_scales * (1 + len(elements))
+        means = [sizes.mean(axis=1) for sizes in (*broken, usual)]
+        found = [(self.differs(means[:-1], means[-1], n_tests), "")]
+        for k in elements:
+            seen = self.differs([sizes[:, k] for sizes in broken], usual[:, k], n_tests)
+            found.append((seen, f", in its element {k},"))
+        return min(found, key=lambda one: (one[0].above >= LOW, one[0].p))
 
     def funnels(self) -> list[tuple[Difference, Shape]]:
         """Return the difference and the shape of each scale, the surest first."""
         found = []
         scales = scales_of(self.model)
         for scale in scales:
-            *broken, usual = (self._sizes(scale, points) for points in (*self.broken, self.others))
-            seen = self.differs(broken, usual, len(scales))
+            seen, element = self._smaller(scale, len(scales))
             title = (
-                f"a funnel: {scale.text}, the scale of {scale.child.name}, is "
+                f"a funnel: {scale.text}, the scale of {scale.child.name},{element[1:]} is "
                 f"{_short(np.exp(seen.broken))} where trajectories break, and "
                 f"{_short(np.exp(seen.others))} in the other draws (medians, p = {seen.p:.0e})."
             )
@@ -337,7 +350,7 @@ class Comparison:
         draws = np.concatenate([self.b[-1], self.g])
         spans = [_span(draws[:, i]) for i in range(len(self.labels))]
         widest = int(np.argmax(spans))
-        if len(self.b[-1]) < OFTEN * len(draws) or spans[widest] <= HEAVY:
+        if len(self.b[-1]) < OFTEN * len(draws) or spans[widest] <= LONG:
             return None
         name, label = self.labels[widest]
         title = (
@@ -399,7 +412,8 @@ class Comparison:
             f"the log-density bends {_short(bend / usual)} times as much as usual, mostly along "
             f"{name}."
         )
-        advice = f"Scale or reparametrize {self._random(name).name}, or raise target_accept."
+        rv = self._random(name).name
+        advice = f"Give {rv} a narrower prior, scale or reparametrize it, or raise target_accept."
         return Shape("stiff", title, advice)
 
     def _random(self, name: str) -> Any:

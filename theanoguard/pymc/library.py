@@ -7,10 +7,13 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from theanoguard._pytensor import Mode
+from theanoguard._pytensor import Mode, config
 from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.parameters import OF_OTHERS, distribution_of, given_parameters
 from theanoguard.pymc.support import is_compound, support_of
+
+NUMPY_ALONE = "NumPy alone: "
+"""So begins what is said of a value that C, with which PyMC samples, computes."""
 
 MODERATE = 1e-8, 1e8
 """Parameters and data of a size between these, or 0, are sound."""
@@ -35,7 +38,8 @@ def inside_library(model: Any, variable: Any, evaluate: Callable, mode: str = ""
     Returns
     -------
     str
-        "" if the distribution is not PyMC's own, or is not at fault.
+        "" if the distribution is not PyMC's own, or is not at fault.  It begins with
+        :data:`NUMPY_ALONE` if C computes the value.
     """
     import pymc
 
@@ -56,17 +60,11 @@ def inside_library(model: Any, variable: Any, evaluate: Callable, mode: str = ""
     numbers = [np.broadcast_to(found[v], shape) for v in (values, *parameters)]
     sound = np.all([_is_sound(array) for array in numbers], axis=0)
     value, *at = (array[sound] for array in numbers)
-    logp, slopes = _alone(pymc, distribution, dict(zip(given, at, strict=True)), value, mode)
-    outcomes = {"the log-density": np.isnan(logp)}
-    outcomes |= {
-        f"the gradient by {n}": np.isfinite(logp) & ~np.isfinite(slope)
-        for n, slope in slopes.items()
-    }
-    bad = {told: np.flatnonzero(is_bad) for told, is_bad in outcomes.items() if is_bad.any()}
-    if not bad:
+    of = pymc, distribution, dict(zip(given, at, strict=True)), value
+    found = _first_bad(*_alone(*of, mode))
+    if found is None:
         return ""
-    told, first = min(((told, int(found[0])) for told, found in bad.items()), key=lambda b: b[1])
-    number = dict(zip(outcomes, (logp, *slopes.values()), strict=True))[told][first]
+    told, first, number = found
     index = [int(i) for i in np.argwhere(sound)[first]]
     place = f"{variable.name}{index}" if index else variable.name
     head = f"inside pymc.{name}: of finite parameters, {told} is {float(number)} at {place}."
@@ -75,6 +73,8 @@ def inside_library(model: Any, variable: Any, evaluate: Callable, mode: str = ""
             f"{head}\n{place} = 0 is at the edge of the support.  A measured 0 is often a "
             "rounded number: give it half of the resolution, or a censored likelihood."
         )
+    if not mode and config.cxx and _first_bad(*_alone(*of, "CVM")) is None:
+        return f"{NUMPY_ALONE}{head}"
     arguments = ", ".join(f"{n}={float(v[first])!r}" for n, v in zip(given, at, strict=True))
     names = ", ".join(given)
     by_mode = f", mode={mode!r}" if mode else ""
@@ -92,6 +92,20 @@ def inside_library(model: Any, variable: Any, evaluate: Callable, mode: str = ""
             f"    print(f({arguments}))",
         ]
     )
+
+
+def _first_bad(logp: Any, slopes: dict[str, Any]) -> tuple[str, int, Any] | None:
+    """Return which result is bad at the first value where one is, and its number there."""
+    results = {"the log-density": (np.isnan(logp), logp)}
+    for name, slope in slopes.items():
+        results[f"the gradient by {name}"] = (np.isfinite(logp) & ~np.isfinite(slope), slope)
+    firsts = [
+        (int(np.argmax(is_bad)), told) for told, (is_bad, _) in results.items() if is_bad.any()
+    ]
+    if not firsts:
+        return None
+    first, told = min(firsts, key=lambda one: one[0])
+    return told, first, results[told][1][first]
 
 
 def _padded(shape: tuple[int, ...], like: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -172,7 +172,8 @@ def fault_of(
             advice = _of_rows(parameter, free, failing, evaluate) or _advice(
                 free, variable, name, parameter, domain
             )
-            return Fault("" if name in domains else told, advice, parameter)
+            is_told = name in domains and condition == domain.text.format(name)
+            return Fault("" if is_told else told, advice, parameter)
     if (cuts := given.get("cutpoints")) is not None:
         for parameter, value in outside([cuts], _falling):
             at = tuple(np.argwhere(_falling(value))[0])
@@ -188,7 +189,8 @@ def fault_of(
             advice = (
                 f"Give {name} values that sum to 1: pm.Dirichlet as its prior, or pm.math.softmax."
             )
-            return Fault("", advice, given[name])
+            number = check.partition("\n")[0].partition(" (")[2]
+            return Fault(f"sum({name}) = 1" + f" ({number}" * bool(number), advice, given[name])
     if given.keys() & {*domains, *own} or is_compound(variable):
         return None
     for name, domain in domains.items():
@@ -224,6 +226,9 @@ def _advice(free: Set[Any], variable: Any, name: str, parameter: Any, domain: Do
     own = WITH_LOGIT.get(distribution_of(variable))
     if own and name == "p":
         return f"Give the linear predictor as logit_p: {own}('{variable.name}', logit_p=...)."
+    scalar = getattr(getattr(random.owner, "op", None), "scalar_op", None)
+    if str(getattr(scalar, "name", None) or scalar).lower() in LINKS:  # (it has underflowed)
+        return scaling(parameter, free) or NARROWER.format(name)
     return f"Give {name} a link: {name} = {domain.link}(...)."
 
 
@@ -246,10 +251,7 @@ def _away_from_bound(
     scalar = getattr(getattr(made.owner, "op", None), "scalar_op", None)
     if made in free or isinstance(scalar, Mul):
         return ""
-    advice = _advice(free, variable, name, parameter, domain)
-    if str(getattr(scalar, "name", None) or scalar).lower() not in LINKS or "logit_p" in advice:
-        return advice
-    return scaling(parameter, free) or NARROWER.format(name)
+    return _advice(free, variable, name, parameter, domain)
 
 
 def _of_rows(parameter: Any, free: Set[Any], failing: Any, evaluate: Callable) -> str:
@@ -347,6 +349,12 @@ BEYOND = re.compile(
 )
 """What is said of a variable that is on the wrong side of another number."""
 
+LARGE_DENSITY = (
+    "keep its logarithm, or scale the inputs",
+    "scale the predictors, or give their coefficients narrower priors",
+)
+"""What to do about a result that is too large, for a function and for a log-density."""
+
 PRIORS = {
     "cholesky-not-positive-definite": (
         "A covariance that is built from pm.LKJCholeskyCov is positive definite at every point."
@@ -382,7 +390,8 @@ def _of_model(cause: Any, model: Any) -> Any:
     if _is_for_a_call(cause.hint, model) or _is_free_argument(cause, model):
         return _statistical(cause, model)
     prior = PRIORS.get(cause.hint.key, "") if not cause.hint.change else ""
-    return replace(cause.hint, text=f"{cause.hint.text} {prior}".rstrip())
+    text = cause.hint.text.replace(*LARGE_DENSITY)
+    return replace(cause.hint, text=f"{text} {prior}".rstrip())
 
 
 def _unbounded(model: Any) -> list[str]:

@@ -65,18 +65,39 @@ def _as_variable(parameter: Any) -> Any:
 
 
 def _note_shapes(error: ValueError, name: str, given: Mapping[str, Any]) -> None:
-    """Add to PyMC's error which parameter has more dimensions than the data, and why."""
-    observed: Any = np.shape(given["observed"]) if given.get("observed") is not None else None
+    """Add to PyMC's error which parameter and which data do not fit, and why."""
+    if given.get("observed") is not None:
+        text = shapes_text(name, given, np.shape(given["observed"]))
+        if text:
+            error.add_note(text)
+
+
+def shapes_text(name: str, given: Mapping[str, Any], data: tuple[Any, ...]) -> str:
+    """Say which parameter has other dimensions than the data, and what to do; "" if none has."""
     for key, parameter in given.items():
-        is_larger = isinstance(parameter, Variable) and observed is not None
-        if is_larger and parameter.type.ndim > len(observed):
-            shape = Lengths()[parameter]
-            text = f"{name}: {key} has the shape {shape}, and the data {observed}"
-            found = crossing(parameter, ())
-            remedy = f"  Give {key} the shape of the data, by .ravel()."
-            flat = f"{text}.\n{remedy}" if shape == (*observed, 1) else f"{text}."
-            error.add_note(flat if found is None else f"{text}: {found}")
-            return
+        if not isinstance(parameter, Variable) or not parameter.type.ndim:
+            continue
+        if parameter.type.ndim == len(data):
+            continue
+        shape = Lengths()[parameter]
+        text = f"{name}: {key} has the shape {shape}, and the data {data}"
+        if len(shape) < len(data):
+            is_column = data == (*shape, 1)
+            return f"{text}.\n  Give the data the shape of {key}, by .ravel()." if is_column else ""
+        found = crossing(parameter, ())
+        remedy = f"  Give {key} the shape of the data, by .ravel()."
+        flat = f"{text}.\n{remedy}" if shape == (*data, 1) else f"{text}."
+        return flat if found is None else f"{text}: {found}"
+    return ""
+
+
+def misfits(model: Any) -> dict[Any, str]:
+    """Say of which observed variables the data and a parameter have other shapes."""
+    texts = {
+        rv: shapes_text(rv.name, given_parameters(rv), model.rvs_to_values[rv].type.shape)
+        for rv in model.observed_RVs
+    }
+    return {rv: text for rv, text in texts.items() if text}
 
 
 def given_parameters(variable: Any) -> Mapping[str, Any]:

@@ -111,14 +111,23 @@ def broken_points(model: Any, stats: Any, chain: int, draw: int) -> dict[str, An
         if name in stats:
             found[which] = split(model, np.asarray(stats[name])[chain, draw])
         elif "warning" in stats:
-            warning = np.asarray(stats["warning"])[chain, draw]
-            warning = warning.item() if isinstance(warning, np.ndarray) else warning
-            found[which] = getattr(warning, attribute, None)
+            found[which] = _of_warning(np.asarray(stats["warning"])[chain, draw], attribute)
     return {which: point for which, point in found.items() if point is not None}
+
+
+def _of_warning(warning: Any, attribute: str) -> Any:
+    warning = warning.item() if isinstance(warning, np.ndarray) else warning
+    return getattr(warning, attribute, None)
 
 
 def is_known(stats: Any) -> Any:
     """Return of which draws a trace holds the points where their trajectories broke."""
+    if "warning" in stats:
+        known = [
+            [_of_warning(warning, DIVERGED["start"]) is not None for warning in chain]
+            for chain in np.asarray(stats["warning"])
+        ]
+        return np.array(known, bool)
     if "divergence_start" in stats:
         return ~np.isnan(np.asarray(stats["divergence_start"])).all(axis=-1)
     return np.zeros(np.shape(stats["diverging"]), bool)

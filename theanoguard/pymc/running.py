@@ -35,7 +35,7 @@ from theanoguard.pymc.modes import (
     settings_for_pymc,
     spoils_this_run,
 )
-from theanoguard.pymc.parameters import OF_OTHERS, noting_parameters
+from theanoguard.pymc.parameters import OF_OTHERS, misfits, noting_parameters
 from theanoguard.pymc.points import DIVERGED
 from theanoguard.pymc.records import SamplingError, Where
 from theanoguard.pymc.rejections import warn_of
@@ -506,8 +506,15 @@ def _named(original: Wrapped) -> Wrapped:
                     f"{value.name}_{transform}": rv.name,
                     f"{value.name}_{transform}_jacobian": None,
                 }
-        with meaning(names):
-            result = original(self, *args, **kwargs)
+        try:
+            with meaning(names):
+                result = original(self, *args, **kwargs)
+        except ValueError as error:
+            none: dict[Any, str] = {}
+            with failures():
+                for text in attempt("the shapes of the data", none, misfits, self).values():
+                    error.add_note(text)
+            raise
         for variable in ancestors(result if isinstance(result, list) else [result]):
             variable.name = names.get(variable.name, variable.name)
         return result

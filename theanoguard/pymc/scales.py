@@ -1,6 +1,7 @@
 """Which prior has a scale that the model samples, and the non-centred form of it, checked."""
 
 import math
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable as RV
 
 from theanoguard._provenance import source_line
+from theanoguard._provenance.designating import Designations
 from theanoguard.explain.facts.naming import name_of
 from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.broadcasts import written
@@ -33,37 +35,51 @@ SHORT: dict[str, Any] = {
 }
 
 
+UNNAMED = "a constant of shape"
+"""A formula with data that have no name is read from the line of the model."""
+
+
 @dataclass(frozen=True)
 class Family:
-    """A family of distributions with a location and a scale.
+    """A family of distributions that have a scale, and most of them a location.
 
     Parameters
     ----------
     name : str
-        As in PyMC.
-    location, scale : int
-        Which parameters these are.
+        PyMC's distribution of the standard variable.
+    location : int or None
+        Which parameter it is.
+    scale : int
     others : tuple of (str, int)
         Other parameters of the standard distribution.
     of_vectors : bool
         Whether the scale is a covariance.
+    of_logarithms : bool
+        Whether location and scale are the ones of the variable's logarithm.
+    transform : str
+        The one of the variable, if the family has one.
     """
 
     name: str
-    location: int
-    scale: int
+    location: int | None = 0
+    scale: int = 1
     others: tuple[tuple[str, int], ...] = ()
     of_vectors: bool = False
+    of_logarithms: bool = False
+    transform: str = ""
 
 
-# By the name of the random variable's operation.
+# By the name of the random variable's operation, or of its class.
 FAMILIES = {
-    "normal": Family("Normal", 0, 1),
-    "laplace": Family("Laplace", 0, 1),
-    "logistic": Family("Logistic", 0, 1),
-    "cauchy": Family("Cauchy", 0, 1),
+    "normal": Family("Normal"),
+    "laplace": Family("Laplace"),
+    "logistic": Family("Logistic"),
+    "cauchy": Family("Cauchy"),
+    "gumbel": Family("Gumbel"),
     "t": Family("StudentT", 1, 2, (("nu", 0),)),
-    "multivariate_normal": Family("Normal", 0, 1, of_vectors=True),
+    "multivariate_normal": Family("Normal", of_vectors=True),
+    "lognormal": Family("Normal", of_logarithms=True, transform="log"),
+    "ZeroSumNormal": Family("ZeroSumNormal", None, 0, transform="zerosum"),
 }
 
 
@@ -76,14 +92,17 @@ class Scale:
     child : Variable
         The random variable with this prior.
     location, scale : Variable
-        The scale is a covariance if the family has one.
+        The scale is a covariance if the family has one.  The location is None if it has none.
     family : Family
+    dims : tuple of str
+        The named dimensions of the child.
     """
 
     child: Any
     location: Any
     scale: Any
     family: Family
+    dims: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -105,16 +124,29 @@ class Scale:
     @property
     def log_jacobian(self) -> Any:
         """The logarithm of how much the volume grows from the standard variable to the child."""
-        if not self.family.of_vectors:
-            return pt.sum(pt.log(pt.broadcast_arrays(self.scale, self.child)[0]))
-        of_one = pt.sum(pt.log(pt.diagonal(pt.linalg.cholesky(self.scale))))
-        return of_one * (self.child.size // self.child.shape[-1])
+        if self.family.of_vectors:
+            of_one = pt.sum(pt.log(pt.diagonal(pt.linalg.cholesky(self.scale))))
+            return of_one * (self.child.size // self.child.shape[-1])
+        logs = pt.log(pt.broadcast_arrays(self.scale, self.child)[0])
+        if self.family.of_logarithms:
+            logs += pt.log(self.child)
+        axes = range(-self.n_sums, 0)  # (one of the numbers on an axis follows from the others)
+        free = [(self.child.shape[axis] - 1) / self.child.shape[axis] for axis in axes]
+        return pt.sum(logs) * math.prod(free)
+
+    @property
+    def n_sums(self) -> int:
+        """Along how many of its last axes the child sums to 0."""
+        return self.child.owner.op.ndim_supp if self.family.transform == "zerosum" else 0
 
     def made_of(self, standard: Any) -> Any:
         """Return the child as it is made of a standard variable."""
-        if not self.family.of_vectors:
-            return self.location + self.scale * standard
-        return self.location + pt.dot(standard, pt.linalg.cholesky(self.scale).T)
+        if self.family.of_vectors:
+            made = pt.dot(standard, pt.linalg.cholesky(self.scale).T)
+        else:
+            made = self.scale * standard
+        made = made if self.location is None else self.location + made
+        return pt.exp(made) if self.family.of_logarithms else made
 
     @property
     def non_centred(self) -> str:
@@ -123,22 +155,57 @@ class Scale:
         line = source_line(self.child)
         if line is not None and "reparameterize=False" in line.text:
             return f"{name} = gp.prior('{name}', ..., reparameterize=True)"
-        location = self._argument("mu", default=self.location)
-        extra = "".join(
-            f"{key}={_name(_parameters(self.child)[i])}, " for key, i in self.family.others
-        )
-        raw = f"pm.{self.family.name}('{name}_raw', {extra}{self._standard}, shape=...)"
-        start = "" if location in ("0", "0.0") else f"{location} + "
+        others = {key: _name(_parameters(self.child)[i]) for key, i in self.family.others}
+        given = (f"{key}={value}" for key, value in (others | self._named | self._size).items())
+        arguments = ", ".join([f"'{name}_raw'", *map(str, self._ordered), *given])
+        raw = f"pm.{self.family.name}({arguments})"
+        location = "0" if self.location is None else self._argument("mu", default=self.location)
+        made = f"{_factor(scale)} * {raw}"
         if self.family.of_vectors:
             is_factor = given_parameters(self.child).get("chol") is not None
-            factor = scale if is_factor else f"pt.linalg.cholesky({scale})"
-            return f"{name} = {start}{raw} @ {factor}.T"
-        scale = scale if scale.isidentifier() or "(" in scale else f"({scale})"
-        return f"{name} = {start}{scale} * {raw}"
+            made = f"{raw} @ {scale if is_factor else f'pt.linalg.cholesky({scale})'}.T"
+        made = made if location in ("0", "0.0") else f"{location} + {made}"
+        made = f"exp({made})" if self.family.of_logarithms else made
+        return _qualified(f"{name} = {made}")
 
     @property
-    def _standard(self) -> str:
-        return {"StudentT": "mu=0, sigma=1"}.get(self.family.name, "0, 1")
+    def _ordered(self) -> list[int]:
+        """The location and the scale of the standard variable, if they are its first parameters."""
+        return [] if self.family.others or self.location is None else [0, 1]
+
+    @property
+    def _named(self) -> dict[str, int]:
+        """Other numbers of the standard variable."""
+        more = {"n_zerosum_axes": self.n_sums} if self.n_sums > 1 else {}
+        of_location = {"mu": 0} if self.family.others else {}
+        return {**of_location, **({} if self._ordered else {"sigma": 1}), **more}
+
+    @property
+    def _size(self) -> dict[str, Any]:
+        shape = self.child.type.shape
+        if self.dims:
+            return {"dims": repr(self.dims[0] if len(self.dims) == 1 else self.dims)}
+        if not shape:
+            return {}
+        known = shape[0] if len(shape) == 1 else shape
+        return {"shape": "..." if None in shape else known}
+
+
+def _factor(text: str) -> str:
+    """Return a formula as a factor of a product."""
+    return text if re.fullmatch(r"\w+(\.\w+)*(\([^()]*\)|\[[^][]*\])?", text) else f"({text})"
+
+
+def _qualified(text: str) -> str:
+    """Return a formula with PyMC's or PyTensor's names of the functions in it."""
+    import pymc
+
+    def module(found: re.Match[str]) -> str:
+        owners = {"pm.math": pymc.math, "pt": pt}
+        known = (f"{name}." for name, owner in owners.items() if hasattr(owner, found[1]))
+        return f"{next(known, '')}{found[0]}"
+
+    return re.sub(r"(?<![\w.])(\w+)\(", module, text)
 
 
 def _name(parameter: Any) -> str:
@@ -146,7 +213,10 @@ def _name(parameter: Any) -> str:
     def own(variable: Any) -> str | None:
         return variable.name if isinstance(getattr(variable.owner, "op", None), RV) else None
 
-    return name_of(written(parameter), own=own)
+    made = written(parameter)
+    text = name_of(made, own=own)
+    nodes = {v.owner: tuple(v.owner.inputs) for v in ancestors([made]) if v.owner is not None}
+    return Designations(nodes).of(made).expression or text if UNNAMED in text else text
 
 
 def _parameters(rv: Any) -> list[Any]:
@@ -157,8 +227,10 @@ def scales_of(model: Any) -> list[Scale]:
     """Return the priors of a model whose scale depends on free random variables."""
     free, found = set(model.free_RVs), []
     for rv in model.free_RVs:
-        family = FAMILIES.get(getattr(getattr(rv.owner, "op", None), "name", None) or "")
-        if family is None or model.rvs_to_transforms[rv] is not None:
+        op = getattr(rv.owner, "op", None)
+        family = FAMILIES.get(getattr(op, "name", None) or type(op).__name__)
+        transform = getattr(model.rvs_to_transforms[rv], "name", "")
+        if family is None or transform != family.transform:
             continue
         parameters = _parameters(rv)
         scale = parameters[family.scale]
@@ -166,7 +238,9 @@ def scales_of(model: Any) -> list[Scale]:
             scale = pt.squeeze(scale, axis=0)  # (PyMC pads the covariance of several vectors)
         is_one = not family.of_vectors or scale.type.ndim == 2
         if is_one and free & set(ancestors([scale], blockers=free)):
-            found.append(Scale(rv, parameters[family.location], scale, family))
+            location = None if family.location is None else parameters[family.location]
+            dims = tuple(model.named_vars_to_dims.get(rv.name) or ())
+            found.append(Scale(rv, location, scale, family, dims))
     return found
 
 
@@ -175,19 +249,20 @@ def non_centred(model: Any, names: list[str]) -> tuple[Any, list[Scale]]:
     import pymc
     from pymc.model.fgraph import clone_model
 
-    clone = clone_model(model)
-    changed = [scale for scale in scales_of(clone) if scale.child.name in names]
-    written_as = {}
-    with clone:
-        for scale in changed:
-            rv, parameters = scale.child, _parameters(scale.child)
+    changed = [scale for scale in scales_of(model) if scale.child.name in names]
+    for name in (scale.child.name for scale in changed):
+        with (clone := clone_model(model)):
+            [scale] = [one for one in scales_of(clone) if one.child.name == name]
+            parameters = _parameters(scale.child)
             others = {key: parameters[i] for key, i in scale.family.others}
+            shape = (
+                {"dims": scale.dims} if scale.dims else {"shape": tuple(scale.child.shape.eval())}
+            )
             standard = getattr(pymc, scale.family.name)
-            dims = model.named_vars_to_dims.get(rv.name)
-            size = {"dims": dims} if dims else {"shape": tuple(rv.shape.eval())}
-            made = standard(f"{rv.name}_raw", *([] if others else [0, 1]), **others, **size)
-            written_as[rv] = scale.made_of(made)
-    return pymc.do(clone, written_as, prune_vars=False), changed
+            made = standard(f"{name}_raw", *scale._ordered, **others, **scale._named, **shape)
+        # (One after the other: the location of one may be another one.)
+        model = pymc.do(clone, {scale.child: scale.made_of(made)}, prune_vars=False)
+    return model, changed
 
 
 def same_density(model: Any, other: Any, changed: list[Scale]) -> bool:

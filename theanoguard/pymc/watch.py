@@ -148,7 +148,9 @@ def bad_start(
 
 
 def _first_bad(model: Any, points: Sequence[Point]) -> ModelExplanation | None:
-    found = next((t for point in points if not (t := explain(model, point)).ok), None)
+    # (NumPy computes them first, which compiles nothing.)
+    explained = (how(model, point) for how in (explain, explain_on_c) for point in points)
+    found = next((terms for terms in explained if not terms.ok), None)
     if found is None:
         return None
     return replace(found, notes=(*found.notes, attempt("the prior", "", of_prior, model)))

@@ -145,8 +145,10 @@ def _lost_text(judge: Judge, cause: Any, name_of_output: Callable[[Variable], st
     text = f"In exact arithmetic {subject} is {exact}"
     where = _lost_where(judge, cause)
     if judge.kind == "too large":
-        limit = number_text(np.finfo(dtype).max)
-        return f"{text}, more than the largest number of {dtype} ({limit})."
+        limits = np.finfo(dtype)
+        if target.number.value < 0:
+            return f"{text}, less than the lowest number of {dtype} ({number_text(limits.min)})."
+        return f"{text}, more than the largest number of {dtype} ({number_text(limits.max)})."
     return f"{text}; {dtype} loses it{where}."
 
 

@@ -18,7 +18,7 @@ from theanoguard._exact.integers import is_arithmetic, wrapping_of
 from theanoguard._graph import VIEWS, constant_number, reduction_of, role_of, scalar_class, viewed
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.source_edit import listed
-from theanoguard.explain.facts.naming import INDEXING, element_text, number_text, op_name
+from theanoguard.explain.facts.naming import INDEXING, element_text, name_of, number_text, op_name
 from theanoguard.explain.records import ROLES
 
 MAX_HOPS = 200
@@ -349,7 +349,7 @@ class Origins:
                 return None
             found = found if numbers[0] > 0 else found[::-1]
         left, right = found
-        texts = [self._with_value(p) for p in found]
+        texts = [self._formula(p) for p in found]
         if kind is ps.Sub and numbers[0] == numbers[1]:
             return End(None, f"Both operands of the difference are equal: {' and '.join(texts)}.")
         if part.value == 0 or np.isnan(part.value):
@@ -400,6 +400,15 @@ class Origins:
     def _with_value(self, part: Part) -> str:
         name, value = self._name(part), _value_text(part.value)
         return value if name == value else f"{name} = {value}"
+
+    def _formula(self, part: Part) -> str:
+        """Return the name of a part, or the formula of one without a name, and its value."""
+        if self._name_of(part) or part.variable.name or part.variable.owner is None:
+            return self._with_value(part)
+        formula = name_of(part.variable, own=lambda v: self._name_of(part, v))
+        is_alone = np.size(part.scope.replay.value(part.variable)) == 1
+        text = formula if is_alone else element_text(formula, part.index)
+        return f"{text} = {_value_text(part.value)}"
 
     def _name_of(self, part: Part, variable: Variable | None = None) -> str | None:
         """Return the user's name of a variable, or None."""
