@@ -3,6 +3,7 @@
 ::
 
     python benchmarks/pymc_models.py [--backend c] [--points 12] [MODEL ...]
+    python benchmarks/pymc_models.py --explain [MODEL ...]
 
 Each model of ``tests/pymc_guard/healthy.py`` is compiled, log-density and gradient, and called at
 two kinds of points.  ``near`` are its initial point and points around it.  ``far`` are points with
@@ -13,21 +14,32 @@ The unguarded function says which points are bad: where its log-density is NaN o
 with a gradient that is not.  An error of the guard at any other point is a *false alarm*, and a bad
 point without an error is *missed*.  ``GuardMode()`` reports more than that by design; its errors
 are counted to compare.
+
+``--explain`` takes the processor time, the C compiler's included, of ``theanoguard.pymc.explain``
+and of ``Model.debug()`` at the bad point of models of ``tests/pymc_guard/faulty.py``, or at the
+initial point of sound ones.  Each runs in a process of its own with an empty cache of C code.
 """
 
 import argparse
+import os
+import resource
+import statistics
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
+import pymc as pm
 from pytensor.compile.mode import Mode
 
 import theanoguard
 import theanoguard.pymc
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "pymc_guard"))
+import faulty
 import healthy
 
 SETTINGS = {
@@ -115,15 +127,69 @@ def compare(name, backend, n_points, settings):
             yield setting, kind, len(some), sum(bad[kind]), false, missed
 
 
+FAULTY = {build.__name__: (build, point) for build, (point, *_) in faulty.MODELS.items()}
+# PyMC 6.4's debug() fails where a model has a potential.
+EXPLAINED = (
+    *("logarithm_of_a_normal", "angle_of_a_correlation", "shares_of_nothing", "same_place_twice"),
+    *("negative_binomial", "hurdle_poisson", "ordered_logistic"),
+)
+
+
+def explained(name, how):
+    """Print the processor time of explaining a model at a point, or of debugging it."""
+    build, changed = FAULTY.get(name, (healthy.MODELS.get(name), {}))
+    with pm.Model() as faulty_model:
+        built = build()
+    model = built if name in healthy.MODELS else faulty_model
+    point = {k: np.asarray(v, float) for k, v in {**model.initial_point(), **changed}.items()}
+    usages = []
+    for _ in range(2):
+        both = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        usages.append(sum(usage.ru_utime + usage.ru_stime for usage in both))
+        if len(usages) == 1:
+            print(
+                theanoguard.pymc.explain(model, point) if how == "explain" else model.debug(point)
+            )
+    print(usages[1] - usages[0])
+
+
+def compared_with_debug(names):
+    """Print the processor time of explain() and of debug(), and the ratio."""
+    ratios = []
+    for name in names:
+        seconds = []
+        for how in ("explain", "debug"):
+            with tempfile.TemporaryDirectory() as cache:
+                environment = {**os.environ, "PYTENSOR_FLAGS": f"base_compiledir={cache}"}
+                command = [sys.executable, __file__, "--explain", name, "--how", how]
+                done = subprocess.run(command, env=environment, capture_output=True, check=True)
+            seconds.append(float(done.stdout.split()[-1]))
+        ratios.append(seconds[0] / seconds[1])
+        print(f"{name:<28} {seconds[0]:6.2f} s {seconds[1]:6.2f} s {ratios[-1]:6.2f}", flush=True)
+    print(f"{len(ratios)} models, median {statistics.median(ratios):.2f}, worst {max(ratios):.2f}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("models", nargs="*", choices=[*healthy.MODELS, []], metavar="MODEL")
+    parser.add_argument(
+        "models", nargs="*", choices=[*healthy.MODELS, *FAULTY, []], metavar="MODEL"
+    )
     parser.add_argument("--backend", default="c", choices=LINKERS)
     parser.add_argument("--points", type=int, default=12)
     parser.add_argument("--settings", default=",".join(SETTINGS), help="which ones, by commas")
+    parser.add_argument("--explain", action="store_true", help="compare with Model.debug()")
+    parser.add_argument(
+        "--how", choices=("explain", "debug"), help="only this one, in this process"
+    )
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
+    if arguments.how:
+        explained(arguments.models[0], arguments.how)
+        return
+    if arguments.explain:
+        compared_with_debug(arguments.models or EXPLAINED)
+        return
     names = arguments.models or list(healthy.MODELS)
     settings = arguments.settings.split(",")
     table = {}
