@@ -254,8 +254,20 @@ def test_no_place_is_missed_that_a_node_makes(n):
             assert (event.kind, event.first_index, event.n_bad) == (kind, (at,), 1)
 
 
+@pytest.fixture(params=["C reads", "XLA reads"])
+def reader(request, monkeypatch):
+    """Whether C code or a loop of XLA's reads arrays of a few elements."""
+    from theanoguard.guard.jax import code
+
+    if request.param == "C reads":
+        assert code.can_scan()
+    else:
+        monkeypatch.setattr(code, "can_scan", lambda: False)
+
+
 @needs_jax
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.usefixtures("reader")
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_kinds_that_are_let_pass(dtype):
     x = pt.vector("x", dtype=dtype)
     values = {"nan": np.nan, "inf": np.inf, "big": 60000.0}
@@ -266,6 +278,23 @@ def test_kinds_that_are_let_pass(dtype):
         for kind in passing:
             fn(np.array([1.0, values[kind]], dtype))
         assert trip(fn, np.array([1.0, values[watched]], dtype)).kind == watched
+
+
+@needs_jax
+def test_c_code_that_does_not_compile_is_no_error(monkeypatch, caplog):
+    from theanoguard.guard.c import build
+    from theanoguard.guard.jax import code
+    from theanoguard.guard.jax._pytensor import CompileError
+
+    def fail(*_):
+        raise CompileError("no header")
+
+    monkeypatch.setattr(build, "built", fail)
+    monkeypatch.setattr(code, "can_scan", code.can_scan.__wrapped__)
+    x = pt.dvector("x")
+    fn = pytensor.function([x], pt.log(x), mode=jax_guard())
+    assert trip(fn, np.array([1.0, -1.0, 1.0])).first_index == (1,)
+    assert "takes longer: no header" in caplog.text
 
 
 @needs_jax

@@ -82,6 +82,22 @@ def test_the_result_is_judged_where_a_fused_operation_gives_truth_values(guard, 
     assert not caplog.records
 
 
+@pytest.mark.parametrize("backend", ["c", "numba", "jax"])
+@pytest.mark.parametrize(
+    "decides", [lambda x, a: pt.switch(x > 0, a, -a), lambda x, a: a * (x > 0)]
+)
+def test_an_input_that_only_decides_counts_if_the_result_is_bad(backend, decides):
+    """On all backends alike: the result is bad in the second call, and ``x`` came in first."""
+    if importlib.util.find_spec(backend) is None and backend != "c":
+        pytest.skip(f"{backend} is not installed")
+    x, a, holed = pt.dvector("x"), pt.dvector("a"), np.array([1.0, np.nan, 1.0])
+    modes = [GuardMode(judge=judge, backend=backend) for judge in ("result", "node")]
+    fn, strict = (pytensor.function([x, a], decides(x, pt.log(a)), mode=m) for m in modes)
+    assert np.isfinite(fn(holed, ONES)).all()
+    for found in (trip(fn, holed, 0 * ONES), trip(strict, holed, ONES)):
+        assert (found.role, found.variable, found.first_index) == ("input", "x", (1,))
+
+
 def test_a_nan_constant_that_spoils_the_result(guard):
     x, holed = pt.dvector("x"), np.array([1.0, np.nan, 1.0])
     fn = pytensor.function([x], (x * holed - 1.0).sum(), mode=guard(judge="result"))

@@ -48,16 +48,17 @@ def source() -> str:
     return "\n".join(folder.joinpath(name).read_text("utf-8") for name in FILES)
 
 
-def location() -> Path:
-    """Return where the built kernel belongs.
+def location(name: str = MODULE, text: str | None = None) -> Path:
+    """Return where a built library belongs; by default the kernel.
 
     The name of the folder is a digest of everything that the binary depends on, so
     a new source, interpreter, NumPy or set of compiler flags gets a folder of its own.
     """
-    parts = [source(), sysconfig.get_config_var("SOABI") or "", np.__version__, config.cxx]
+    text = source() if text is None else text
+    parts = [text, sysconfig.get_config_var("SOABI") or "", np.__version__, config.cxx]
     digest = hashlib.sha256("\0".join([*parts, *_compiler_arguments()]).encode()).hexdigest()
-    folder = Path(config.compiledir) / f"{MODULE}_{digest[:16]}"
-    return folder / f"{MODULE}.{library_extension()}"
+    folder = Path(config.compiledir) / f"{name}_{digest[:16]}"
+    return folder / f"{name}.{library_extension()}"
 
 
 def _compiler_arguments() -> list[str]:
@@ -66,17 +67,33 @@ def _compiler_arguments() -> list[str]:
     return [*(flag for flag in given if not CHANGING_ARITHMETIC.fullmatch(flag)), "-O3"]
 
 
-def build(library: Path) -> None:
+def build(library: Path, text: str | None = None, include_dirs: Iterable[str] = ()) -> None:
     """Compile into a folder of our own and move it into place in one step."""
-    scratch = Path(tempfile.mkdtemp(prefix=f"{MODULE}_build_", dir=library.parent.parent))
+    name = library.stem
+    scratch = Path(tempfile.mkdtemp(prefix=f"{name}_build_", dir=library.parent.parent))
     try:
         c_compiler().compile_str(
-            MODULE, source(), location=str(scratch), preargs=_compiler_arguments(), py_module=False
+            name,
+            source() if text is None else text,
+            location=str(scratch),
+            include_dirs=list(include_dirs),
+            preargs=_compiler_arguments(),
+            py_module=False,
         )
         shutil.rmtree(library.parent, ignore_errors=True)
         os.replace(scratch, library.parent)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def built(name: str = MODULE, text: str | None = None, include_dirs: Iterable[str] = ()) -> Path:
+    """Return a library, building it the first time; by default the kernel."""
+    library = location(name, text)
+    if not library.exists():
+        with compile_lock():
+            if not library.exists():  # another process may have been faster
+                build(library, text, include_dirs)
+    return library
 
 
 def import_library(library: Path) -> ModuleType:
@@ -139,12 +156,7 @@ def load() -> ModuleType | None:
             "NumPy, which is slower. Install g++ or clang++, or see `theanoguard doctor`."
         )
         return None
-    library = location()
-    if not library.exists():
-        with compile_lock():
-            if not library.exists():  # another process may have been faster
-                build(library)
-    module = import_library(library)
+    module = import_library(built())
     if not finds_bad_values(module):
         logger.warning(
             "theanoguard: the checks that %s has compiled do not find a NaN or an Inf, so they run "

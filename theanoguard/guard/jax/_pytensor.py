@@ -3,10 +3,12 @@
 from theanoguard._releases import required
 
 with required("backend='jax'"):
+    from pytensor.link.c.exceptions import CompileError
     from pytensor.link.jax.dispatch import jax_funcify
     from pytensor.link.jax.dispatch.shape import JAXShapeTuple
 
 __all__ = [
+    "CompileError",
     "JAXShapeTuple",
     "jax_funcify",
 ]

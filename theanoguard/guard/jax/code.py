@@ -1,13 +1,17 @@
 """The JAX functions for the guard's operations; imported only when a graph is compiled for JAX."""
 
+import ctypes
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
+from importlib import resources
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jaxlib
 import numpy as np
 from jax import lax
 from pytensor.compile.builders import OpFromGraph
@@ -19,17 +23,23 @@ from theanoguard._evaluate.replay import Kernels, Replay, compute
 from theanoguard._pytensor import (
     CheckedBody,
     CheckedIfElse,
+    c_compiler,
     inner_graphs_for_jax,
 )
+from theanoguard.guard.c import build
 from theanoguard.guard.graph.checks import floor_to
 from theanoguard.guard.graph.ops import Flag, Gather, NoMarks, Watched
-from theanoguard.guard.jax._pytensor import JAXShapeTuple, jax_funcify
+from theanoguard.guard.jax._pytensor import CompileError, JAXShapeTuple, jax_funcify
 from theanoguard.guard.jax.runtime import as_numpy
 from theanoguard.guard.policy import Policy
 from theanoguard.guard.verdict import suspected
 from theanoguard.operations import Kind
 from theanoguard.operations.domains import check_parameters
 from theanoguard.operations.regions import Arrays, dtype_kind
+
+logger = logging.getLogger("theanoguard")
+
+SCAN = "theanoguard_scan"
 
 inner_graphs = partial(inner_graphs_for_jax, compiled_by=jax_funcify.dispatch)
 
@@ -74,15 +84,23 @@ class Question:
             return whole, allowed[0]
         if not jnp.issubdtype(v.dtype, jnp.floating):
             v = v.astype(real_type())
-        info = jnp.finfo(v.dtype)
-        as_int = np.dtype(f"int{info.bits}")
-        infinite = bits_of(info.dtype.type(np.inf), as_int)
+        good, top = self.bad_bits(v.dtype)
+        as_int = good.dtype
         severity = lax.bitcast_convert_type(v, as_int) & np.iinfo(as_int).max
         if not self.nan:
-            severity = jnp.where(severity > infinite, as_int.type(0), severity)
+            severity = jnp.where(severity > top, as_int.type(0), severity)
+        return severity, good
+
+    def bad_bits(self, dtype: Any) -> tuple[Any, Any]:
+        """Return two integers: bad are magnitudes with bits above the first, up to the second."""
+        info = jnp.finfo(dtype)
+        as_int = np.dtype(f"int{info.bits}")
+        infinite = bits_of(info.dtype.type(np.inf), as_int)
         if self.limit is not None:
-            return severity, bits_of(floor_to(self.limit, info.dtype.type), as_int)
-        return severity, infinite - 1 if self.inf else infinite
+            good = bits_of(floor_to(self.limit, info.dtype.type), as_int)
+        else:
+            good = infinite - 1 if self.inf else infinite
+        return good, np.iinfo(as_int).max if self.nan else infinite
 
     def marks(self, *values: Any) -> Any:
         """Return an integer for each element: negative if it is bad in one of the values."""
@@ -113,6 +131,9 @@ def asked_of(
     return question, v
 
 
+SMALL = 65_536
+"""Number of elements up to which C code reads an array on a CPU."""
+
 TINY, LARGE = 32, 4096
 """Numbers of elements that a GPU reduces in one kernel with others, and in two kernels."""
 
@@ -120,7 +141,11 @@ TINY, LARGE = 32, 4096
 def any_bad(asked: Iterable[tuple[Question, Any]]) -> Any:
     """Return whether any element is bad, for pairs of a `Question` and a value.
 
-    The marks of all values with the same shape are joined as they are computed.  XLA then fuses
+    On a CPU, C code reads the small arrays: XLA takes 20 ms to compile a loop for each shape, and
+    half a second for the marks of 400 arrays.  Large arrays may exist only in registers, and a call
+    for a single number would keep XLA from computing several numbers in one loop.
+
+    The marks of the others with the same shape are joined as they are computed.  XLA then fuses
     this with the loops that compute the values, and only one array per shape has to be reduced.
     Reducing each value separately would need one GPU kernel per value, and on a CPU each value
     would be written to memory first.  If the values were concatenated, XLA would take minutes to
@@ -129,15 +154,50 @@ def any_bad(asked: Iterable[tuple[Question, Any]]) -> Any:
     alike: dict[Any, dict[Question, list]] = defaultdict(
         lambda: defaultdict(list)
     )  # values by shape and type, then by question
+    on_cpu = jax.default_backend() == "cpu"
+    scans = on_cpu and can_scan()
+    small = []
     for question, v in asked:
-        alike[v.shape, v.dtype][question].append(v)
+        if scans and v.dtype.kind == "f" and 1 < v.size <= SMALL:
+            small.append((question, v))
+        else:
+            alike[v.shape, v.dtype][question].append(v)
     marks = [
         reduce(lax.bitwise_or, [q.marks(*values) for q, values in of_shape.items()])
         for of_shape in alike.values()
     ]
-    if not marks:
-        return jnp.zeros((), bool)
-    return (any_on_cpu if jax.default_backend() == "cpu" else any_on_device)(marks)
+    found = [scanned(small)] if small else []
+    if marks:
+        found.append((any_on_cpu if on_cpu else any_on_device)(marks))
+    return reduce(lax.bitwise_or, found, jnp.zeros((), bool))
+
+
+@lru_cache(maxsize=1)
+def can_scan() -> bool:
+    """Whether XLA can call our C code on a CPU: this takes a compiler and JAX's headers."""
+    if c_compiler() is None or not hasattr(jax, "ffi"):
+        return False
+    text = resources.files("theanoguard.guard.jax").joinpath("scan.cpp").read_text("utf-8")
+    headers = jax.ffi.include_dir()
+    try:
+        library = build.built(SCAN, f"// {headers} {jaxlib.__version__}\n{text}", [headers])
+    except CompileError as error:
+        logger.warning(
+            "theanoguard: C code that reads arrays for JAX does not compile, so XLA's loops read "
+            "them, and compiling a function takes longer: %s",
+            error,
+        )
+        return False
+    code = ctypes.CDLL(str(library))
+    jax.ffi.register_ffi_target(SCAN, jax.ffi.pycapsule(code.scan), platform="cpu")
+    return True
+
+
+def scanned(asked: Sequence[tuple[Question, Any]]) -> Any:
+    """Return whether any element is bad, as C code finds it in the arrays."""
+    ranges = np.array([question.bad_bits(v.dtype) for question, v in asked], np.int64)
+    call = jax.ffi.ffi_call(SCAN, jax.ShapeDtypeStruct((), np.int32), vmap_method="sequential")
+    return call(*(v for _, v in asked), ranges=ranges.ravel()) != 0
 
 
 def any_on_cpu(arrays: Iterable[Any]) -> Any:
