@@ -46,8 +46,8 @@ class NotRun(ForeignError):
     """A replay has come to an operation with side effects, which it must not run again."""
 
 
-_WITHOUT_EFFECTS = ("pytensor.", "theano.", "theanoguard.ops.asserts")
-"""The modules of PyTensor's operations, of those of ``import theano``, and of checks."""
+_WITHOUT_EFFECTS = ("pytensor.", "theano.", "theanoguard.ops.asserts", "theanoguard.guard.c.")
+"""The modules of operations of PyTensor, of ``import theano`` and of C code, and of checks."""
 
 _WITH_EFFECTS = {
     "pytensor.printing.Print",

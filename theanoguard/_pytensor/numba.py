@@ -8,7 +8,6 @@ with required("backend='numba'"):
         numba_funcify,
         numba_funcify_and_cache_key,
         numba_funcify_default_op_cache_key,
-        numba_funcify_ensure_cache,
         numba_njit,
         register_funcify_and_cache_key,
         register_funcify_default_op_cache_key,

@@ -102,6 +102,31 @@ def guarded_class(guarded: type[GuardedVM], kind: type[VM]) -> type[VM]:
         return _GUARDED[guarded, kind]
 
 
+class ElemwiseBeside(Elemwise):
+    """An elementwise operation whose C code also has a loop without strides, for arrays in C order.
+
+    PyTensor writes that loop only where lengths are known.  A processor does not have enough
+    registers for the strides of all operands and their second buffers.
+    """
+
+    def c_code(
+        self, node: Apply, nodename: str, inames: list[str], onames: list[str], sub: dict
+    ) -> str:
+        types = [v.type for v in (*node.inputs, *node.outputs)]
+        lengths = zip(*(t.shape for t in types), strict=True)
+        known = [next((n for n in ns if n is not None and n > 1), 2) for ns in lengths]
+        new = [
+            t.clone(shape=[k if n is None else n for k, n in zip(known, t.shape, strict=True)])()
+            for t in types
+        ]
+        node = Apply(self, new[: len(inames)], new[len(inames) :])
+        code = super().c_code(node, nodename, inames, onames, sub)  # (checks the lengths)
+        return code.replace("for(int i=0;", "for(npy_intp i=0;")
+
+    def c_code_cache_version_apply(self, node: Apply) -> tuple:
+        return (1, *super().c_code_cache_version_apply(node))
+
+
 class GuardLinker(VMLinker):
     """A ``VMLinker`` whose virtual machines are guarded.
 
@@ -218,7 +243,7 @@ class GuardLinker(VMLinker):
         if not roots or roots != direct:
             return None
         pattern = {o: i for o, i in node.op.inplace_pattern.items() if (o, i) not in direct}
-        op = Elemwise(node.op.scalar_op, pattern, openmp=node.op.openmp)
+        op = ElemwiseBeside(node.op.scalar_op, pattern, openmp=node.op.openmp)
         op.destroy_map = node.op.destroy_map  # the order of the nodes is made from it
         return op
 

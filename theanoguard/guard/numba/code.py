@@ -22,7 +22,6 @@ from theanoguard._pytensor.numba import (
     numba_funcify,
     numba_funcify_and_cache_key,
     numba_funcify_default_op_cache_key,
-    numba_funcify_ensure_cache,
     numba_njit,
     register_funcify_and_cache_key,
     register_funcify_default_op_cache_key,
@@ -600,7 +599,7 @@ def numba_funcify_watch_empty(op: Any, **kwargs: Any) -> Callable:
 @register_funcify_and_cache_key(Bracketed)
 def numba_funcify_bracketed(op: Any, node: Apply, **kwargs: Any) -> tuple[Callable, str | None]:
     inner = Apply(op.op, node.inputs[:-1], [v.type() for v in node.outputs])
-    compute, key = numba_funcify_ensure_cache(op.op, node=inner, **kwargs)
+    compute, key = numba_funcify_and_cache_key(op.op, node=inner, **kwargs)
     n = len(inner.inputs)
     names = ", ".join(f"i{k}" for k in range(n))
     # (Elementwise operations are Numba overloads.  `call_apart` needs a compiled function, so this
@@ -671,7 +670,7 @@ BLOCK = 16384  # bytes of each operand, so that the blocks of several operands f
 def numba_funcify_in_blocks(op: Any, node: Apply, **kwargs: Any) -> tuple[Callable, str | None]:
     """Write the loop over blocks.  The operation itself is compiled like any other."""
     into_node = op.into(node)
-    into, key = numba_funcify_ensure_cache(into_node.op, node=into_node)
+    into, key = numba_funcify_and_cache_key(into_node.op, node=into_node)
     operands = op.operands(node.inputs)
     inputs = [f"i{k}" for k in range(len(operands))]
     spares = {f"o{k}": f"s{k}" for k in op.spared}
