@@ -1,5 +1,7 @@
 """Shared variables of which a call reads and writes some elements alone, such as an embedding."""
 
+import tracemalloc
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -147,7 +149,8 @@ def test_a_row_that_does_not_exist_changes_nothing(backend, wrong):
     assert table.get_value()[:, 0].tolist() == [1, 3, 2, 1, 2]
 
 
-def test_rows_of_any_array_are_put_back():
+@pytest.mark.parametrize("choose", [lambda i: i, pt.sort], ids=["given", "computed"])
+def test_rows_of_any_array_are_put_back(choose):
     """Whatever its elements are and however it lies in memory, and however many rows a call has."""
     values = [
         np.ones((6, 2, 3), "float32"),
@@ -157,7 +160,9 @@ def test_rows_of_any_array_are_put_back():
     ]
     tables = [pytensor.shared(value, borrow=True) for value in values]
     words, x = pt.lvector("words"), pt.dscalar("x")
-    step = guarded([words, x], pt.log(x), {t: pt.inc_subtensor(t[words], 1) for t in tables})
+    step = guarded(
+        [words, x], pt.log(x), {t: pt.inc_subtensor(t[choose(words)], 1) for t in tables}
+    )
 
     def plays(chosen):
         before = [table.get_value() for table in tables]
@@ -176,6 +181,26 @@ def test_rows_of_any_array_are_put_back():
         plays(chosen)
     tables[0].set_value(np.zeros((9, 3, 4), "float32"))  # longer rows, and more
     plays([1, 3])
+
+
+@pytest.mark.parametrize("choose", [lambda i: i, pt.sort, lambda i: i**2], ids=str)
+def test_only_rows_are_copied(choose):
+    """Before the update, and where the call fails."""
+    table, words = pytensor.shared(np.ones((50_000, 20))), pt.lvector("words")
+    x, rows = pt.dscalar("x"), choose(words)
+    new = pt.inc_subtensor(table[rows], -0.1 * pt.exp(table[rows]))
+    step = guarded([words, x], pt.log(x), {table: new})
+    step([1, 3], 1.0)
+    before = table.get_value()
+    tracemalloc.start()
+    step([3, 2, 1], 1.0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < before.nbytes / 10
+    before = table.get_value()
+    with pytest.raises(GuardError):
+        step([7, 3], -1.0)
+    assert np.array_equal(table.get_value(), before)
 
 
 # How the inner graph of an operation reads a table: which rows are read where `i` is 3.

@@ -213,6 +213,20 @@ def test_a_new_value_of_another_shape_goes_on(compiled):
             assert w.get_value(borrow=True).shape == shape
 
 
+def test_arrays_that_do_not_fit_fail_as_without_the_guard(compiled):
+    """The code without strides runs only for arrays of one shape."""
+    kinds = {}
+    for name, (fn, w, v) in compiled.items():
+        w.set_value(start())
+        v.set_value(start(1)[:, :1])
+        with pytest.raises(Exception, match="broadcast") as caught:
+            fn(2.0)
+        kinds[name] = type(caught.value)
+        np.testing.assert_array_equal(w.get_value(), start())
+        v.set_value(start(1))
+    assert kinds["guard"] is kinds["plain"]
+
+
 def test_the_second_buffer_goes_with_the_last_function():
     fn, *_ = step_of(KINDS["guard"]())
     for _ in range(3):

@@ -243,11 +243,12 @@ class SavedRows:
     ----------
     cell : list
         The storage cell of an array.
-    rows : list
-        The storage cell of the vector that chooses its rows.
+    rows : list or None
+        The storage cell of the vector that chooses its rows.  None if the graph computes it: then
+        the code asks for memory.
     """
 
-    def __init__(self, cell: list, rows: list) -> None:
+    def __init__(self, cell: list, rows: list | None) -> None:
         self._cell = cell
         self._rows = rows
         self._capacity = -1
@@ -263,7 +264,7 @@ class SavedRows:
         It takes how many rows have been copied, how long it has to be, which rows these are, and
         their bytes.
         """
-        if len(self._rows[0]) > self._capacity:
+        if self._rows is not None and len(self._rows[0]) > self._capacity:
             self._capacity = len(self._rows[0])
             self._hold(SAVED + self._capacity * (1 + _words(self._cell[0])))
         return self._memory

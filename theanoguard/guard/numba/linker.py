@@ -168,8 +168,9 @@ class NumbaRuntime(JittedRuntime):
     def compile(self) -> None:
         """Compile the function that runs in every call."""
         self.run, self.n_read, spared, saved = self._compile(self.reliance)
+        parts = self.plan.written_in_part()
         self.saved = {
-            v: self.saved.get(v) or SavedRows(self.cells[v], self.cells[self.written[v].index[0]])
+            v: self.saved.get(v) or SavedRows(self.cells[v], self.cells.get(parts[v].index[0]))
             for v in saved
         }
         places = {v: i for i, v in enumerate(self.fgraph.inputs)}

@@ -14,6 +14,7 @@ from pytensor.tensor.basic import as_tensor
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import TensorType
 
+from theanoguard._evaluate.replay import has_effects
 from theanoguard._pytensor import FusedElemwise, Scan, with_inner_graphs, with_tests
 from theanoguard.guard import bounds
 from theanoguard.guard.blocks import first_readers, may_be_large, reduces, runs_in_blocks
@@ -172,7 +173,14 @@ class Writer:
         )
         self.spares: dict[Variable, Variable] = {}
         in_part = {} if around is not None else plan.written_in_part()
-        self._saved = {t.node: t for t in in_part.values() if t.rows in fgraph.inputs}
+        # (The memory for rows that the graph computes is too short in the first call, which starts
+        # again.)
+        once = any(has_effects(node.op) for node in plan.order)
+        self._saved = {
+            t.node: t
+            for t in in_part.values()
+            if t.rows is not None and (t.rows in fgraph.inputs or not once)
+        }
         self.memories = {t.variable: SIGNALS() for t in self._saved.values()}
         self._overwrote = False  # whether a node before has overwritten something for good
         becomes = {} if around is not None else self.plan.updates()
