@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jaxlib
 import numpy as np
 from jax import lax
 from pytensor.compile.builders import OpFromGraph
@@ -180,7 +179,7 @@ def can_scan() -> bool:
     text = resources.files("theanoguard.guard.jax").joinpath("scan.cpp").read_text("utf-8")
     headers = jax.ffi.include_dir()
     try:
-        library = build.built(SCAN, f"// {headers} {jaxlib.__version__}\n{text}", [headers])
+        library = build.built(SCAN, f"// {headers} {jax.__version__}\n{text}", [headers])
     except CompileError as error:
         logger.warning(
             "theanoguard: C code that reads arrays for JAX does not compile, so XLA's loops read "
