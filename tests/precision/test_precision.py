@@ -162,3 +162,18 @@ def test_a_fused_operation_is_not_placed_at_the_call_of_precision():
     [output] = precision(function, 1.00001).outputs.values()
     assert output.is_fault
     assert all(loss.source is None or loss.source.line < line for loss in output.losses)
+
+
+def test_operands_are_named_as_the_user_writes_them():
+    """Of results of a loop, whose own text is long."""
+
+    def step(a, total, squares):
+        return total + a, squares + a**2
+
+    zero, v = pt.as_tensor(np.float64(0)), pt.dvector("v")
+    s, q = pytensor.scan(step, sequences=[v], outputs_info=[zero, zero], return_updates=False)
+    var = q[-1] / 3 - (s[-1] / 3) ** 2
+    [output] = precision(var, {v: 1e8 + np.arange(3.0)}).outputs.values()
+    [loss] = output.losses
+    assert loss.expression == "var"
+    assert [name for name, _ in loss.operands] == ["q[-1] / 3", "(s[-1] / 3) ** 2"]

@@ -37,10 +37,11 @@ from theanoguard._precision.evaluations import (
     rounded,
 )
 from theanoguard._precision.result import Digits, Loss, Precision
-from theanoguard._provenance import lookup, lookup_inner
+from theanoguard._provenance import Provenance, lookup, lookup_inner
 from theanoguard._pytensor import Function
 from theanoguard._steps import as_raised
-from theanoguard.explain.facts.naming import name_of, op_name
+from theanoguard.explain.facts.labels import MAX_NAME
+from theanoguard.explain.facts.naming import MAX_DEPTH, name_of, op_name
 from theanoguard.explain.records import user_line
 from theanoguard.testvalue import arguments_of
 
@@ -349,18 +350,32 @@ class _Measuring:
         variable = node.outputs[output]
         own, exact = self.log[key][output], self.true_log[key][output]
         index = _worst(np.asarray(own), np.asarray(exact))
-        inside = around[0][0].op if around else None
-        graph = self.graph if inside is None else inside.fgraph
-        found = lookup(graph, variable) if inside is None else lookup_inner(inside, graph, variable)
         return Loss(
-            name_of(variable, depth=3),
+            self._name(variable, around, 3),
             op_name(node.op),
-            user_line(found),
+            user_line(self._found(variable, around)),
             tuple(step for _, step in reversed(around) if step is not None),
             tuple(self._operands(node, around, index)),
             str(np.asarray(own)[index].item()),
             _text(np.asarray(exact)[index]),
         )
+
+    def _found(self, variable: Any, around: Any) -> Provenance:
+        inside = around[0][0].op if around else None
+        if inside is None:
+            return lookup(self.graph, variable)
+        return lookup_inner(inside, inside.fgraph, variable)
+
+    def _name(self, variable: Any, around: Any, depth: int) -> str:
+        """Return the user's name or expression of a variable, if it is short."""
+
+        def own(v: Any) -> str | None:
+            found = self._found(v, around)
+            text = found.name if found.own_name else None
+            text = text or (found.expression if found.own_source else None)
+            return text if text and len(text) <= MAX_NAME else None
+
+        return name_of(variable, depth, own)
 
     def _operands(self, node: Any, around: Any, index: tuple[int, ...]) -> list[tuple[str, str]]:
         """Return the operands of an operation at an element, where they have this element."""
@@ -374,7 +389,9 @@ class _Measuring:
             if at is not None and all(i < n for i, n in zip(at, value.shape, strict=True)):
                 lower = variable.type.dtype != node.outputs[0].type.dtype
                 dtype = f" ({variable.type.dtype})" if lower else ""
-                found.append((name_of(variable), f"{value[at].item()}{dtype}"))
+                found.append(
+                    (self._name(variable, around, MAX_DEPTH), f"{value[at].item()}{dtype}")
+                )
         return found
 
     def _value(self, variable: Variable, around: Any) -> Any:
