@@ -335,6 +335,26 @@ def test_a_guarded_run_keeps_the_points_where_trajectories_broke(sampler):
     assert group.title.startswith("a wall: one step further, wall is -inf: the condition ")
 
 
+def test_of_a_run_without_a_guard_the_points_are_read_that_pymc_has_kept():
+    """PyMC keeps 99 of each chain.  Of the others it is not known where they broke."""
+    model = diverging.MODELS["wall_of_a_potential"]()
+    with model:
+        drawn = pm.sample(
+            draws=200,
+            tune=100,
+            chains=1,
+            random_seed=0,
+            nuts_sampler="pymc",
+            keep_warning_stat=True,
+            progressbar=False,
+            compute_convergence_checks=False,
+            quiet=True,
+        )
+    found = theanoguard.pymc.explain_divergences(drawn, model)
+    assert found.n_divergent > found.n_examined == 99
+    assert [group.cause for group in found.groups] == ["wall"]
+
+
 def test_the_non_centred_form_is_checked_before_it_is_proposed():
     model = diverging.MODELS["eight_schools"]()
     group = theanoguard.pymc.explain_divergences(sampled(model), model).groups[0]
