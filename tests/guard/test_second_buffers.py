@@ -9,6 +9,8 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from guarding import ALL, backend, plain_mode
+from pytensor.scalar.basic import UnaryScalarOp, same_out
+from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard import GuardError, GuardMode
 
@@ -225,6 +227,32 @@ def test_arrays_that_do_not_fit_fail_as_without_the_guard(compiled):
         np.testing.assert_array_equal(w.get_value(), start())
         v.set_value(start(1))
     assert kinds["guard"] is kinds["plain"]
+
+
+class Tripled(UnaryScalarOp):
+    """An operation whose C code has no version."""
+
+    nfunc_spec = None
+
+    def impl(self, x):
+        return 3 * x
+
+    def c_code(self, node, name, inputs, outputs, sub):
+        return f"{outputs[0]} = 3 * {inputs[0]};"
+
+    def c_code_cache_version(self):
+        return ()
+
+
+@pytest.mark.skipif(backend() != "c", reason="is about C code")
+def test_code_without_a_version_is_not_kept_for_other_processes():
+    w = pytensor.shared(start())
+    updates = {w: Elemwise(Tripled(same_out))(w)}
+    fn = pytensor.function([], [], updates=updates, mode=KINDS["guard"]())
+    fn()
+    np.testing.assert_array_equal(w.get_value(), 3 * start())
+    [(node, op)] = fn.maker.linker.beside.items()
+    assert op.c_code_cache_version_apply(node) == ()
 
 
 def test_the_second_buffer_goes_with_the_last_function():

@@ -519,6 +519,15 @@ def test_softmax_over_groups(mode):
     assert not slope[:, 1].any() and not slope[[1, 3], 0].any()
 
 
+def test_one_row_for_all_groups_is_no_total_of_groups():
+    row, groups = pt.drow("row"), pt.lvector("groups")
+    totals = pt.inc_subtensor(pt.zeros((4, 3))[groups], pt.exp(row))[groups]
+    (new,) = stable.stabilize(pt.log(totals)).apply()
+    f = pytensor.function([row, groups], new, mode="FAST_COMPILE")
+    expected = np.log([[1.0], [2.0], [2.0]]) + [0.5, 1.0, -3.0]
+    np.testing.assert_allclose(f([[0.5, 1.0, -3.0]], [0, 2, 2]), expected)
+
+
 def test_replacements_are_listed_and_chosen():
     x = pt.dvector("x")
     ratio = pt.log(x) / x  # line of both

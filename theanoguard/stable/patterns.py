@@ -19,13 +19,7 @@ from pytensor.scalar import math as psm
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.special import Softmax
 
-from theanoguard._graph import (
-    VIEWS,
-    applied_to,
-    constant_number,
-    scalar_class,
-    viewed,
-)
+from theanoguard._graph import VIEWS, applied_to, constant_number, scalar_class, viewed
 from theanoguard._pytensor import increment_ops
 from theanoguard._steps import foreign
 from theanoguard.explain.facts.naming import INDEXING
@@ -255,6 +249,8 @@ def _log_of_totals(node: Apply, bounds: Any) -> Build | None:
     is_by_rows = groups.type.ndim == 1 and terms.type.ndim == zeros.type.ndim
     is_by_rows &= groups.type.dtype != "bool" and len(getattr(node.op, "idx_list", "1")) == 1
     if log is None or not is_by_rows or bounds[zeros].ends != (0, 0):
+        return None
+    if terms.type.broadcastable[0]:  # one row for all groups
         return None
 
     def build(new: New) -> Variable:

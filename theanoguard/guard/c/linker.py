@@ -112,19 +112,22 @@ class ElemwiseBeside(Elemwise):
     def c_code(
         self, node: Apply, nodename: str, inames: list[str], onames: list[str], sub: dict
     ) -> str:
-        types = [v.type for v in (*node.inputs, *node.outputs)]
-        lengths = zip(*(t.shape for t in types), strict=True)
+        variables = (*node.inputs, *node.outputs)
+        lengths = zip(*(v.type.shape for v in variables), strict=True)
         known = [next((n for n in ns if n is not None and n > 1), 2) for ns in lengths]
-        new = [
-            t.clone(shape=[k if n is None else n for k, n in zip(known, t.shape, strict=True)])()
-            for t in types
-        ]
-        node = Apply(self, new[: len(inames)], new[len(inames) :])
+        new = {
+            v: v.type.clone(
+                shape=[k if n is None else n for k, n in zip(known, v.type.shape, strict=True)]
+            )()
+            for v in variables
+        }
+        node = Apply(self, [new[v] for v in node.inputs], [new[v] for v in node.outputs])
         code = super().c_code(node, nodename, inames, onames, sub)  # (checks the lengths)
         return code.replace("for(int i=0;", "for(npy_intp i=0;")
 
     def c_code_cache_version_apply(self, node: Apply) -> tuple:
-        return (1, *super().c_code_cache_version_apply(node))
+        version = super().c_code_cache_version_apply(node)
+        return (1, *version) if version else ()  # (code without a version is not kept)
 
 
 class GuardLinker(VMLinker):

@@ -175,7 +175,7 @@ class Writer:
         in_part = {} if around is not None else plan.written_in_part()
         # (The memory for rows that the graph computes is too short in the first call, which starts
         # again.)
-        once = any(has_effects(node.op) for node in plan.order)
+        once = any(has_effects(node.op) for own in plan.plans() for node in own.order)
         self._saved = {
             t.node: t
             for t in in_part.values()
