@@ -1324,6 +1324,24 @@ def test_data_in_a_column_are_named_where_pymc_cannot_build_the_log_density():
 
 
 @needs_pymc
+def test_a_term_that_can_be_built_is_not_blamed_for_the_error_of_another_one():
+    """Parameters of a categorical or multivariate variable have more dimensions than its data."""
+
+    def logp(value, mu):
+        raise ValueError("my own")
+
+    with pm.Model() as model:
+        shares = pm.Dirichlet("shares", np.ones(3), shape=(5, 3))
+        pm.Categorical("kind", shares, observed=np.zeros(5, int))
+        pm.MvNormal("z", np.zeros(2), cov=np.eye(2) * pm.HalfNormal("s"), observed=np.zeros(2))
+        pm.CustomDist("y", pm.Normal("mu"), logp=logp, observed=np.zeros(5))
+    for build in (lambda: theanoguard.pymc.explain(model), model.logp):
+        with theanoguard.guarding(), pytest.raises(ValueError, match="my own") as caught:
+            build()
+        assert not getattr(caught.value, "__notes__", [])
+
+
+@needs_pymc
 def test_a_gradient_that_numpy_alone_makes_nan_is_explained_as_c_computes_it():
     with pm.Model() as model:
         mu = pm.Gamma("mu", 2, 1, initval=735.0)

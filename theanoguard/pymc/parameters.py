@@ -92,11 +92,25 @@ def shapes_text(name: str, given: Mapping[str, Any], data: tuple[Any, ...]) -> s
 
 
 def misfits(model: Any) -> dict[Any, str]:
-    """Say of which observed variables the data and a parameter have other shapes."""
-    texts = {
-        rv: shapes_text(rv.name, given_parameters(rv), model.rvs_to_values[rv].type.shape)
-        for rv in model.observed_RVs
-    }
+    """Say of which observed variables the data and a parameter have other shapes.
+
+    Only a variable whose own term PyMC cannot build counts.
+    """
+    none: dict[Any, str] = {}
+    with failures():  # (the error of the model is on its way)
+        return attempt("the shapes of the data", none, _misfits, model)
+
+
+def _misfits(model: Any) -> dict[Any, str]:
+    import pymc
+
+    texts = {}
+    for rv in model.observed_RVs:
+        value = model.rvs_to_values[rv]
+        try:
+            pymc.logp(rv, value, warn_rvs=False)
+        except ValueError:
+            texts[rv] = shapes_text(rv.name, given_parameters(rv), Lengths()[value])
     return {rv: text for rv, text in texts.items() if text}
 
 

@@ -510,10 +510,8 @@ def _named(original: Wrapped) -> Wrapped:
             with meaning(names):
                 result = original(self, *args, **kwargs)
         except ValueError as error:
-            none: dict[Any, str] = {}
-            with failures():
-                for text in attempt("the shapes of the data", none, misfits, self).values():
-                    error.add_note(text)
+            for text in misfits(self).values():
+                error.add_note(text)
             raise
         for variable in ancestors(result if isinstance(result, list) else [result]):
             variable.name = names.get(variable.name, variable.name)
