@@ -151,11 +151,15 @@ OF_ARRAYS = {
     "x.newbyteorder().dtype.isnative": False,
     "x.itemset(5, 0) or x.itemset((0, 1), 8) or x[:2]": [[0, 8, 2, 3], [4, 0, 6, 7]],
     "x[:1, :1].itemset(8) or x[0]": [8, 1, 2, 3],
+    "x.itemset(1, 2, 9) or x[1]": [4, 5, 9, 7],
+    "x.itemset((6,), 9) or x[1]": [4, 5, 9, 7],
     "np.unique(x % 2, return_inverse=True)[1]": [0, 1] * 6,
     "np.unique(x % 2, True, True, True)[2].shape": (12,),
     "np.unique(x[:, :2] // 4, return_inverse=True, axis=0)[1]": [0, 1, 2],
     "np.unique(x % 2)": [0, 1],
     "np.matrix(x)[[slice(1), slice(2)]]": [[0, 1]],
+    "float(np.matrix(2.0))": 2,
+    "x[0].__setitem__(0, np.matrix(9)) or x[0]": [9, 1, 2, 3],
     # These errors are as they were.
     "x[[0, 7]]": IndexError,
     "x[[slice(1), 9]]": IndexError,
@@ -163,6 +167,8 @@ OF_ARRAYS = {
     "x.__setitem__(0, np.ones(3))": ValueError,
     "float(x)": TypeError,
     "x.itemset(3)": ValueError,
+    "x.itemset((1,), 2, 3, 4)": ValueError,
+    "x.itemset()": ValueError,
 }
 
 

@@ -34,24 +34,31 @@ def setitem(self, index, value):
     except (TypeError, ValueError):
         if not isinstance(value, np.ndarray) or value.size != 1 or value.ndim == 0:
             raise
-        _setitem(self, index, value.reshape(()))
+        _setitem(self, index, only(value))
+
+
+def only(array):
+    """Return an array without dimensions of the only element of an array."""
+    return np.asarray(array).reshape(())  # (a matrix always has two)
 
 
 def number(name):
     """Return the conversion of an array to a number; an array of one element has one."""
     convert = getattr(np.ndarray, name)
-    return lambda self: convert(self.reshape(()) if self.size == 1 else self)
+    return lambda self: convert(only(self) if self.size == 1 else self)
 
 
 def itemset(self, *args):
-    """Set an element, or without an index the only one."""
-    if len(args) == 1 and self.size != 1:
-        raise ValueError("can only place a scalar for an array of size 1")
-    where, value = (0, *args)[-2:]
-    if isinstance(where, tuple):
-        self[where] = value
+    """Set an element; its place is a number, a tuple, or several numbers."""
+    *place, value = args
+    if len(place) == 1 and isinstance(place[0], tuple):
+        [place] = place
+    if len(place) == 1:
+        self.flat[place[0]] = value
+    elif len(place) == self.ndim or (not place and self.size == 1):
+        self[tuple(place)] = value
     else:
-        self.flat[where] = value
+        raise ValueError("an element is set by one place, or without one in an array of size 1")
 
 
 METHODS = {
