@@ -427,6 +427,13 @@ def test_a_non_centred_form_has_the_same_density(name):
         np.testing.assert_allclose(pasted.compile_logp()(moved), other.compile_logp()(moved))
 
 
+def test_data_without_a_name_are_called_by_their_argument():
+    with pm.Model() as model:
+        pm.Normal("x", np.arange(5.0) / 2, pm.HalfNormal("tau"), shape=5)
+    [scale] = scales_of(model)
+    assert scale.non_centred == "x = mu + tau * pm.Normal('x_raw', 0, 1, shape=5)"
+
+
 def test_effects_that_vary_together_are_non_centred_by_their_cholesky_factor():
     with pm.Model() as model:
         sd = pm.Exponential.dist(1.0, shape=2)

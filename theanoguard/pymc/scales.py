@@ -110,11 +110,14 @@ class Scale:
         return self._argument("chol", "cov", default=self.scale)
 
     def _argument(self, *names: str, default: Any) -> str:
-        """Return how an argument of the child is called; a long formula by the argument's name."""
+        """Return how an argument of the child is called.
+
+        A long formula, or one with data that have no name, is called by the argument's name.
+        """
         given = given_parameters(self.child)
         name = next((name for name in names if given.get(name) is not None), "")
         text = _name(given[name] if name else default)
-        return name if name and len(text) > MOST_SHOWN else text
+        return name if name and (len(text) > MOST_SHOWN or UNNAMED in text) else text
 
     @property
     def size(self) -> Any:

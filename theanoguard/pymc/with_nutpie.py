@@ -273,7 +273,7 @@ def _without_nulls(batch: Any) -> Any:
         is_list = isinstance(array, pyarrow.ListArray | pyarrow.LargeListArray)
         if not array.null_count or not is_list or not len(array.flatten()):
             continue
-        field, known = pyarrow.field(batch.column(name).field), np.asarray(array.is_valid())
+        field, known = pyarrow.field(batch.schema.field(position)), np.asarray(array.is_valid())
         numbers = np.asarray(array.flatten(), float).reshape(known.sum(), -1)
         filled = np.full((len(array), numbers.shape[1]), np.nan)
         filled[known] = numbers
