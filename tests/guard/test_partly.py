@@ -6,9 +6,8 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from guarding import guarded, trip
+from guarding import CountedIdentity, guarded, trip
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph import Apply, Op
 
 from theanoguard import GuardError
 
@@ -206,25 +205,11 @@ def test_only_rows_are_copied(choose):
     assert np.array_equal(table.get_value(), before)
 
 
-class Counted(Op):
-    """Returns its operand, and counts how often it runs."""
-
-    def __init__(self):
-        self.runs = 0
-
-    def make_node(self, x):
-        return Apply(self, [x], [x.type()])
-
-    def perform(self, node, inputs, outputs):
-        self.runs += 1
-        outputs[0][0] = inputs[0].copy()
-
-
 @pytest.mark.parametrize("inside", [False, True], ids=["outside", "in an inner graph"])
 def test_an_operation_with_effects_runs_once_in_a_call(inside):
     """Also in the first one, where it is not known how many rows the graph computes."""
     table, words = pytensor.shared(np.ones((ROWS, 3))), pt.lvector("words")
-    counted, x, v = Counted(), pt.dvector("x"), pt.dvector("v")
+    counted, x, v = CountedIdentity(), pt.dvector("x"), pt.dvector("v")
     y = OpFromGraph([v], [counted(v)])(x) if inside else counted(x)
     step = guarded([words, x], y, {table: pt.inc_subtensor(table[pt.sort(words)], y.sum())})
     for n in (2, 3, 1):
