@@ -13,7 +13,7 @@ from theanoguard.pymc.parameters import OF_OTHERS, distribution_of, given_parame
 from theanoguard.pymc.support import is_compound, support_of
 
 NUMPY_ALONE = "NumPy alone: "
-"""So begins what is said of a value that C, with which PyMC samples, computes."""
+"""The first words about a value that is bad with NumPy, but not with C, with which PyMC samples."""
 
 MODERATE = 1e-8, 1e8
 """Parameters and data of a size between these, or 0, are sound."""

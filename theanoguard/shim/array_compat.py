@@ -1,4 +1,4 @@
-"""What NumPy's arrays have lost: methods, lists of slices as indices, one element as a number."""
+"""Old abilities of NumPy's arrays: methods, lists of slices as indices, one element as a number."""
 
 import ctypes
 
@@ -92,7 +92,7 @@ def set_attributes(attributes):
 
 
 def install():
-    """Give arrays what they have lost; return a function that takes it from them."""
+    """Give arrays their old abilities; return a function that takes them away."""
     new = METHODS | CHANGED
     before = {name: vars(np.ndarray).get(name) for name in new}
     set_attributes(new)
