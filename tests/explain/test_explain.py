@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -622,11 +623,64 @@ def test_a_vector_on_the_left_of_a_matrix_keeps_its_name():
     assert "mine" in names
 
 
-def error_of(inputs, outputs, arguments):
-    fn = pytensor.function(inputs, outputs, mode=GuardMode())
+def error_of(inputs, outputs, arguments, mode=None):
+    fn = pytensor.function(inputs, outputs, mode=mode or GuardMode())
     with pytest.raises(GuardError) as caught:
         fn(*arguments)
     return caught.value
+
+
+def unwrapped(error):
+    return " ".join(str(error).split())
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int64"])
+def test_a_bound_of_whole_numbers_is_run_as_it_is_printed(dtype):
+    """Python's -1 does not fit an unsigned integer of NumPy."""
+    u = pt.vector("u", dtype=dtype)
+    bounded = pt.clip(u, np.asarray(0, dtype), np.asarray(1, dtype))
+    error = error_of([u], pt.arctanh(bounded), [np.array([0, 1], dtype)])
+    assert "+ bounded = pt.clip(u, -1 + 1, 1 - 1)" in str(error)
+
+
+def test_the_exact_value_of_an_overflow_of_integers_is_shown():
+    n = pt.lvector("n")
+    error = error_of([n], pt.log(2 * pt.gamma(n)), [[200]])
+    assert "In exact arithmetic element [0] of the result is 858.627" in unwrapped(error)
+
+
+@pytest.mark.parametrize("c", [1.7, 1e-8, 3.0])
+def test_a_constant_is_printed_with_the_digits_of_its_dtype(c):
+    x = pt.fvector("x")
+    c32 = np.float32(c)
+    error = error_of([x], pt.log(c32 + pt.exp(x)), [np.array([1.0, 200.0], "float32")])
+    assert f"pt.softplus(x - np.log({c:g})) + np.log({c:g}) on line" in unwrapped(error)
+
+
+def test_a_sum_of_exponentials_over_all_axes_keeps_them():
+    x = pt.dmatrix("x")
+    top = x.max(keepdims=True)
+    y = top + pt.log(pt.exp(x - top).sum(keepdims=True))
+    error = error_of([x], y, [[[1e308, -1e308]]], GuardMode(big_is_error=False))
+    assert "logsumexp(x, keepdims=True)" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("formula", "value", "advises"),
+    [
+        (lambda x: pt.log(1 - x + 1e-20), 1.0, "`+ 1e-20` was folded away by local_add_canonizer"),
+        (lambda x: (x * 1e-10).sum(), 1e308, "PyTensor's rewrite local_sum_prod"),
+    ],
+)
+def test_what_is_only_finite_as_it_is_written_names_the_rewrite(formula, value, advises):
+    """The function is finite without the rewrite."""
+    x, arguments = pt.dvector("x"), [[value, value]]
+    mode = GuardMode(big_is_error=False)
+    text = error_of([x], formula(x), arguments, mode).explanation.cause.hint.text
+    assert "As it is written, " in text and "the result is finite; " in text and advises in text
+    (rewrite,) = set(re.findall(r"\blocal_\w+", text))
+    fn = pytensor.function([x], formula(x), mode=mode.excluding(rewrite))
+    assert np.isfinite(fn(*arguments)).all()
 
 
 def test_a_remedy_reaches_all_uses_of_an_operation():

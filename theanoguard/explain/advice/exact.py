@@ -92,11 +92,12 @@ def _build_of(template: str, x: Variable) -> Build:
 
 
 def run(template: str, x: Variable, size: float = 0.0) -> Variable:
-    """Return what code makes of a variable, with its numbers in the dtype of the variable.
+    """Return what code makes of a variable, with its numbers in the dtype of a float variable.
 
     The code may have ``{pt}``, ``{x}`` and ``{size}``.
     """
-    in_dtype = partial(np.asarray, dtype=x.type.dtype)
+    is_float = np.dtype(x.type.dtype).kind in "fc"
+    in_dtype = partial(np.asarray, dtype=x.type.dtype if is_float else None)
     names = {
         **{"x": x, "pt": pt, "size": in_dtype(size)},
         "np": SimpleNamespace(log=lambda number: in_dtype(np.log(number))),
@@ -214,9 +215,10 @@ def arguments(*texts: str, axes: int | Axes = None, kept: bool = False) -> str:
     return ", ".join(filter(None, given))
 
 
-def _number(c: float) -> str:
-    """Return a number as code, in few digits if these are exact."""
-    return f"{c:g}" if float(f"{c:g}") == c else f"{c:.17g}"
+def _log(c: float, variable: Variable) -> str:
+    """Return a number's logarithm as code, with the digits that the dtype of a variable has."""
+    number = np.dtype(variable.type.dtype).type(c)
+    return f"np.log({str(number).removesuffix('.0')})"
 
 
 # ---------------------------------------------------------------- the formulas
@@ -242,7 +244,8 @@ def _logarithm(variable: Variable) -> Code | None:
     c, of = with_number(inner, ps.Mul) or (1, inner)
     of = viewed(of)
     if c > 0 and (known := LOGARITHMS.get(scalar_class(of))) is not None:
-        return (known if c == 1 else f"({known} + np.log({_number(c)}))"), of.owner.inputs[0]
+        code = known if c == 1 else f"({known} + {_log(c, variable)})"
+        return code, of.owner.inputs[0]
     if isinstance(node.op, CAReduce) and isinstance(node.op.scalar_op, ps.Mul):
         return f"{{pt}}.log({{x}}).sum({arguments(axes=node.op.axis)})", node.inputs[0]
     if op_name(node.op) == "det":
@@ -253,7 +256,8 @@ def _logarithm(variable: Variable) -> Code | None:
         return "2 * (np.log(2) - {x} - {pt}.softplus(-2 * {x}))", x
     c, term = with_number(inner, ps.Add) or (0, inner)
     if c > 0 and c != 1 and (x := _exponent(viewed(term))) is not None:
-        return f"{{pt}}.softplus({{x}} - np.log({_number(c)})) + np.log({_number(c)})", x
+        log = _log(c, variable)
+        return f"{{pt}}.softplus({{x}} - {log}) + {log}", x
     if (matched := as_softmax(inner) or _of_theano(node)) is not None:
         x, axis = matched
         return f"{{pt}}.special.log_softmax({{x}}, axis={axis})", x
@@ -300,7 +304,7 @@ def _quotient(variable: Variable) -> Code | None:
     c, term = with_number(total, ps.Add) or (0, total)
     if x is None or c <= 0:
         return None
-    shift = "" if c == 1 else f" - np.log({_number(c)})"
+    shift = "" if c == 1 else f" - {_log(c, variable)}"
     node = reduction_of(viewed(term), "sum")
     if node is None:
         return (f"{{pt}}.sigmoid({{x}}{shift})", x) if same(viewed(term), terms) else None
@@ -392,7 +396,7 @@ def _sum(variable: Variable) -> Code | None:
         if maximum is None or total is None or maximum.op.axis != total.op.axis:
             continue
         x, axes = maximum.inputs[0], total.op.axis
-        kept = variable.type.ndim == x.type.ndim > 0 and axes is not None
+        kept = variable.type.ndim == x.type.ndim > 0
         if _exponent(total.inputs[0]) is x:
             given = arguments("{x}", axes=axes, kept=kept)
             return f"theanoguard.stable.logsumexp({given})", x

@@ -22,7 +22,7 @@ from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place
 from theanoguard._evaluate.replay import Replay
 from theanoguard._exact import evaluate
-from theanoguard._exact.balls import kind_of, nearest_float, text_of
+from theanoguard._exact.balls import kind_of, nearest_float, text_of, to_balls
 from theanoguard.explain.advice.trials import AsBuilt, Spot, Trial, depends_on, leaf_values
 from theanoguard.explain.facts.naming import number_text
 
@@ -112,14 +112,15 @@ def exact_elements(
     """
     variables, indices = [v for v, _ in elements], [index for _, index in elements]
     found = evaluate(variables, given, live=live, elements=indices, work=WORK)
-    return [Number(exact.value[()], _kind(exact)) for exact in found]
+    return list(map(_number, found))
 
 
-def _kind(exact: Any) -> str:
-    """Return the kind of an exact value; "unknown" where it rests on values that may be wrong."""
-    kind = kind_of(exact.value[()])
+def _number(exact: Any) -> Number:
+    """Return an exact value; its kind is "unknown" if it rests on values that may be wrong."""
+    ball = to_balls(exact.value)[()]  # (the value of an integer variable has no balls)
+    kind = kind_of(ball)
     rests = any(note.kind == "live" and not _is_draw(note.variable) for note in exact.notes)
-    return "unknown" if rests and kind != "number" else kind
+    return Number(ball, "unknown" if rests and kind != "number" else kind)
 
 
 def _is_draw(variable: Any) -> bool:

@@ -194,7 +194,7 @@ def _finite_as_written(built: AsBuilt, cause: Cause) -> Outcome | None:
     if constant is None and names:
         text += f' Compile with mode.excluding("{names[0]}") to leave the rewrite out.'
     if constant is not None:
-        text += " A maximum(x, eps) in its place stays."
+        text += " Use maximum(x, eps) in its place."
     return Outcome(text, node=built.original(spot))
 
 
