@@ -434,7 +434,7 @@ def evaluate(
     work : float, optional
         Multiplications of 192 bits that are allowed.
     seconds : float, optional
-        Of processor time that are allowed.
+        Limit of processor time.
     """
     lookup = live.get if isinstance(live, Mapping) else live
     asked = list(elements) if elements is not None else [None] * len(variables)
@@ -513,11 +513,11 @@ def exact(
         Of the graph as you wrote it.
     inputs : mapping of Variable to value
         The value of each input.  A shared variable has its own value unless one is given.  Other
-        variables may be given, too.
+        variables may be given as well.
     work : float, optional
         How many multiplications of 192 bits are allowed: 3 million.
     seconds : float, optional
-        Of processor time that the evaluation may take: 5 seconds.
+        Limit of processor time: 5 seconds by default.
 
     Returns
     -------

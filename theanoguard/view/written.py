@@ -22,7 +22,7 @@ def written_model(
     Return None if nobody recorded how the function was rewritten, or if a mark has no row.
 
     `compiled`: the model of its compiled graph, whose values and marks the rows get.
-    `cause`: of what the report of an error names.
+    `cause`: the provenance of the operation that the report of an error names.
     """
     if function is None:
         return None

@@ -51,7 +51,7 @@ def first_misfit(nodes: Sequence[Any], known: Mapping[Variable, Shape]) -> Misfi
     """Return the first node whose operands do not fit, or None.
 
     `nodes`: in an order in which they can be computed; in a pair, with the inputs to use.
-    `known`: Shapes of their inputs.  A shape that is missing is taken from the type.
+    `known`: shapes of their inputs.  A shape that is missing is taken from the type.
 
     Examples
     --------

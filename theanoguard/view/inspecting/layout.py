@@ -130,7 +130,7 @@ def place(
 ) -> Layout:
     """Return where boxes and frames are, and where the edges between boxes bend.
 
-    `sizes`: Width and height of each box.
+    `sizes`: width and height of each box.
     `tree`: which boxes are in which frames; None for no frames.
     `titles`: the width of the title of each frame.
     """
