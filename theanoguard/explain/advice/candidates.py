@@ -515,8 +515,10 @@ def _guards_of(spot: Spot) -> Iterator[Remedy]:
         if len(node.inputs) <= guarded.operand or not guarded.when(values):
             continue
         operand = node.inputs[guarded.operand]
+        whole = operand.type.dtype[:3] in ("int", "uin")
+        if whole and guarded is _CLIP:  # (no integer but 0 lies inside)
+            continue
         if guarded.within is None or stays_within(operand, *guarded.within):
-            whole = operand.type.dtype[:3] in ("int", "uin")
             for size in (1,) if whole else guarded.sizes:
                 yield _tightened(spot, guarded, size) or _guarded(spot, guarded, size)
 
