@@ -24,6 +24,7 @@ from pytensor.scan.op import Scan
 from pytensor.scan.utils import until
 from pytensor.tensor.random.utils import RandomStream
 
+import theanoguard
 from theanoguard import GuardError, GuardMode
 from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._evaluate.scalars import compiled_step, first_made, steps_of
@@ -650,6 +651,16 @@ def test_a_formula_of_integers_has_an_exact_value_and_another_form(dtype):
     error = error_of([n], pt.log(0.3 + pt.exp(8 * n)), [np.array([1, 100], dtype)])
     assert "In exact arithmetic element [1] of the result is 800; " in unwrapped(error)
     assert "With pt.softplus((8 * n) - np.log(0.3)) + np.log(0.3) on line" in unwrapped(error)
+
+
+def test_a_constant_matrix_is_transposed_as_its_product_needs_it():
+    x, mix = pt.dvector("x"), np.array([[0.9, 0.1], [0.2, 0.8]])
+    product = pt.exp(x) @ mix
+    error = error_of([x], pt.log(product), [[-900.0, -950.0]])
+    (code,) = re.findall(r"\+ error = error_of\(\[x\], (.*), \[\[-900", str(error))
+    names = {"pt": pt, "theanoguard": theanoguard, "x": x, "mix": mix}
+    found = eval(code, names).eval({x: [-1.0, 2.0]})
+    np.testing.assert_allclose(found, np.log(np.exp([-1.0, 2.0]) @ mix))
 
 
 @pytest.mark.parametrize("c", [1.7, 1e-8, 3.0])

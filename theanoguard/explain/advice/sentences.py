@@ -236,7 +236,8 @@ def _names_for(edit: Edit) -> dict[str, Any]:
         if name and node is not None and isinstance(node.op, DimShuffle):
             (inner,) = node.inputs
             is_named = name == spot.name_in(inner, edit.variable)  # (a view, as its base)
-            if is_named and source_place(inner) != source_place(variable):  # (not of one call)
+            is_of_call = source_place(inner) == source_place(variable) and inner.owner is not None
+            if is_named and not is_of_call:  # (the line of a constant is that of the call)
                 names[operand] = name + axes_text(node.op.new_order, inner.type.ndim)
     return names
 
