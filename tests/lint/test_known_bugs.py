@@ -59,5 +59,5 @@ def test_a_busy_machine_finds_the_same(name, monkeypatch):
     clock = itertools.count(step=0.02)
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     bug = next(bug for bug in BUGS if bug.name == name)
-    found = lint(bug.faulty()[1], mode=AS_WRITTEN, seconds=1.5)
+    found = lint(bug.faulty()[1], mode=AS_WRITTEN, seconds=10)
     assert any(bug.is_written_at(finding.source) for finding in found)
