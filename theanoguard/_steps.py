@@ -110,5 +110,17 @@ def as_raised() -> Iterator[None]:
         raise (error.__cause__ or error) from None
 
 
+def first_line(error: BaseException) -> str:
+    """Return the type of an error and the first line of its message.
+
+    Examples
+    --------
+    >>> first_line(ValueError("x is 0\\nUse 1.")), first_line(StopIteration())
+    ('ValueError: x is 0', 'StopIteration')
+    """
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}".rstrip(": ")
+
+
 MOST = 120
 """Characters of the message of an error that are kept."""

@@ -31,6 +31,7 @@ from theanoguard._compare.result import Comparison, ModeResult, Parting
 from theanoguard._compare.rewriting import Change, Judge, Raised, blamed, outcome, unguarded
 from theanoguard._provenance import lookup, track_provenance, tracker_of
 from theanoguard._pytensor import FUSING, IN_PLACE, Function, JITLinker, config, predefined_modes
+from theanoguard._steps import first_line
 from theanoguard.explain.facts.naming import name_of, op_name
 from theanoguard.explain.records import user_line
 
@@ -249,15 +250,10 @@ def _why_not(name: str) -> str | None:
         try:
             on_device(name, device)
         except (RuntimeError, AssertionError) as error:  # what JAX and PyTorch raise
-            return f"left out, no device {device!r}: {_first_line(error)}"
+            return f"left out, no device {device!r}: {first_line(error)}"
     if name.lower() in ("c", "cvm") and not config.cxx:
         return "left out, PyTensor has no C++ compiler here"
     return None
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}".rstrip(": ")
 
 
 @dataclass
@@ -274,8 +270,10 @@ class _Comparing:
     judge: Judge | None = None
     device: str | None = None
 
-    def __post_init__(self) -> None:
-        self.graph = self.problem.fgraph
+    @property
+    def graph(self) -> FunctionGraph:
+        """The graph of the problem, as the user wrote it."""
+        return self.problem.fgraph
 
     def run(self, name: str, mode: str | Mode) -> ModeResult:
         """Return the :class:`ModeResult` of one mode."""
@@ -318,7 +316,7 @@ class _Comparing:
             first = self._first(lambda v: other.value(new[v]))
             return result if first is None else replace(result, first=first[1])
         except Exception as error:  # of any node: this mode alone has failed
-            return ModeResult(name, not_run=f"failed, {_first_line(error)}")
+            return ModeResult(name, not_run=f"failed, {first_line(error)}")
 
     # -- compiled modes
 
@@ -336,7 +334,7 @@ class _Comparing:
             if self.judge is not None:
                 changes = self._changes(self.judge, problem, mode, compiled, found)
         except Exception as error:  # whatever a backend raises: this mode alone has failed
-            return ModeResult(name, not_run=f"failed, {_first_line(error)}")
+            return ModeResult(name, not_run=f"failed, {first_line(error)}")
         if isinstance(found, Exception):
             return ModeResult(name, note=note, changes=changes)
         more = {"note": note, "changes": changes}
@@ -384,7 +382,7 @@ class _Comparing:
             try:
                 first = self._first_compiled(problem, mode, form)
             except Exception as error:  # the outputs have been compared already
-                why = f"where they part was not found: {_first_line(error)}"
+                why = f"where they part was not found: {first_line(error)}"
                 return replace(result, note=" ".join(filter(None, [result.note, why])))
             if first is not None:
                 return replace(result, first=first)

@@ -18,7 +18,7 @@ from theanoguard._event import GuardEvent, Trip
 from theanoguard._provenance import source_line
 from theanoguard._provenance.places import source_text
 from theanoguard._pytensor import Mode, captured_inputs
-from theanoguard._steps import attempt, failures
+from theanoguard._steps import attempt, failures, first_line
 from theanoguard.explain import Explanation
 from theanoguard.explain import explain as explain_trip
 from theanoguard.explain.facts.naming import name_of, number_text
@@ -256,11 +256,6 @@ def _point(model: Any, point: Mapping[str, Any] | None) -> Point:
     return {name: v.type.filter(np.asarray(whole[name], v.dtype)) for name, v in variables.items()}
 
 
-def _first_line(error: Exception) -> str:
-    first = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}"
-
-
 def _told(text: str) -> Told:
     """Return the arguments of a bad term that a text explains; none if there is no text."""
     return {"data": text} if text else {}
@@ -350,7 +345,7 @@ class _Explaining:
                 terms = model.logp(vars=self.variables, sum=False)
         except ValueError as error:
             self.unbuilt = [
-                self._term(rv.name, error=_first_line(error), data=text)
+                self._term(rv.name, error=first_line(error), data=text)
                 for rv, text in misfits(model).items()
             ]
             if not self.unbuilt:
@@ -781,7 +776,7 @@ class _Explaining:
             try:
                 [value], more = self._values([term], [(name, None)])
             except Exception as error:  # whatever the model's operations raise
-                value, more = np.nan, [self._term(name, error=_first_line(error))]
+                value, more = np.nan, [self._term(name, error=first_line(error))]
             values.append(value)
             bad += more
         return values, bad

@@ -16,10 +16,16 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import toposort
 from pytensor.scalar import math as psm
-from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.special import Softmax
 
-from theanoguard._graph import VIEWS, applied_to, constant_number, scalar_class, viewed
+from theanoguard._graph import (
+    VIEWS,
+    applied_to,
+    constant_number,
+    reduction_of,
+    scalar_class,
+    viewed,
+)
 from theanoguard._pytensor import increment_ops
 from theanoguard._steps import foreign
 from theanoguard.explain.facts.naming import INDEXING
@@ -100,9 +106,9 @@ def _logarithm(variable: Variable, bounds: Any) -> Match | None:
     if scalar_class(core) is ps.TrueDiv and (difference := _log_of_quotient(core, bounds)):
         return "difference of logs", lambda new: through_views(chain, difference(new), new)
     if log := _log_of(operand, bounds):
-        is_product = scalar_class(core) is ps.Mul or _is_reduction(core, ps.Mul)
+        is_product = scalar_class(core) is ps.Mul or reduction_of(core, "prod")
         return "sum of logs" if is_product else "log of a sum of exps", log
-    if _is_reduction(core, ps.Mul) and bounds[node.inputs[0]].lo >= 0:
+    if reduction_of(core, "prod") and bounds[node.inputs[0]].lo >= 0:
         (factors,), axes = node.inputs, node.op.axis
         log = pt.log if bounds[factors].positive else forms.log
         return "sum of logs", lambda new: through_views(chain, log(new(factors)).sum(axes), new)
@@ -172,7 +178,7 @@ def _exp_of_difference(x: Variable, y: Variable, bounds: Any) -> Build | None:
     axes: Sequence[int] = ()
     top = _log_of(x, bounds) or _log_of_positive(x, bounds, y.type.dtype)
     factors: list[Variable] = []
-    if top is None and _is_reduction(x, ps.Add):
+    if top is None and reduction_of(x, "sum"):
         node = x.owner
         axes = range(node.inputs[0].type.ndim) if node.op.axis is None else node.op.axis
         (x,) = node.inputs
@@ -219,10 +225,10 @@ def _log_of(variable: Variable, bounds: Any) -> Build | None:
     if core.owner is not None and isinstance(core.owner.op, increment_ops):
         totals = _log_of_totals(core.owner, bounds)
         return totals and (lambda new: through_views(chain, totals(new), new))
-    if _is_reduction(core, ps.Mul):
+    if reduction_of(core, "prod"):
         factor, axes = _log_of(core.owner.inputs[0], bounds), core.owner.op.axis
         return factor and (lambda new: through_views(chain, factor(new).sum(axes), new))
-    if _is_reduction(core, ps.Add):
+    if reduction_of(core, "sum"):
         term, axes = _log_of(core.owner.inputs[0], bounds), core.owner.op.axis
         if term is None:
             return None
@@ -317,15 +323,10 @@ def through_views(chain: list[Apply], variable: Variable, new: New) -> Variable:
     return variable
 
 
-def _is_reduction(variable: Variable, kind: type) -> bool:
-    """Whether a variable reduces axes by a scalar operation."""
-    node = variable.owner
-    return node is not None and isinstance(node.op, CAReduce) and type(node.op.scalar_op) is kind
-
-
 def _is_sum_of(variable: Variable, *kinds: type | None) -> bool:
     """Whether a variable is a sum of what one of some scalar operations gives."""
-    return _is_reduction(variable, ps.Add) and scalar_class(variable.owner.inputs[0]) in kinds
+    node = reduction_of(variable, "sum")
+    return node is not None and scalar_class(node.inputs[0]) in kinds
 
 
 def squared_base(variable: Variable) -> Variable | None:
