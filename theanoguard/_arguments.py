@@ -120,7 +120,7 @@ def check_optimizer(function: str, optimizer: Any, known: Iterable[str | None]) 
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Raise the error for a value that is none of the words that an argument takes."""
+    """Check that an argument is one of the words that it takes."""
     if value not in choices:
         raise ValueError(f"{name} is {value!r}.\nUse one of {', '.join(map(repr, choices))}.")
 

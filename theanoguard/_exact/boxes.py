@@ -39,7 +39,7 @@ def boxes_of(
 ) -> dict[Variable, Box]:
     """Return the boxes of the variables of which only a part is needed.
 
-    `wanted`: the box of each output that is asked for, or None for all.
+    `wanted`: which box of each output is needed; None for all of an output.
     `value_of`: values of the variables, for their shapes and for indices; None if one is not known.
     `given`: where the evaluation begins.
     """

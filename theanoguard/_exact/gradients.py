@@ -44,7 +44,7 @@ def without_masked(
 ) -> Any:
     """Return a product or a quotient with 0 wherever the gradient in it is 0.
 
-    `values`: those of the operands.
+    `values`: what the operands hold.
     `result`: as the operation computes it.
     """
     kind = type(getattr(node.op, "scalar_op", None))

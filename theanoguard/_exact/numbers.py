@@ -127,7 +127,7 @@ def _as_balls(value: Any) -> np.ndarray:
 def in_numpy(node: Apply, values: list[Any]) -> list[Any] | None:
     """Return what an operation computes in NumPy from exact numbers, None if it needs floats.
 
-    `values`: those of the inputs.
+    `values`: what the inputs hold.
     """
     given = [
         array_of([Number(x) for x in to_balls(v).ravel().tolist()], np.shape(v))

@@ -26,7 +26,7 @@ def exact_value(op: Op, node: Apply, twin: Any, values: list[Any]) -> list[Any] 
 
     `op`: ``node.op``, on which the function is dispatched.
     `twin`: the graph that the node is in.
-    `values`: those of the inputs: balls for real numbers, NumPy arrays for integers.
+    `values`: what the inputs hold, as balls for real numbers and NumPy arrays for integers.
     """
     scalar_op = getattr(op, "scalar_op", op)
     formula = facts_of(op).formula or scalar_facts(scalar_op).formula

@@ -97,7 +97,7 @@ def main(argv: list[str] | None = None) -> int:
 
     Return the exit status: 2 for wrong arguments or input, 130 after Ctrl-C.
 
-    `argv`: the arguments; None takes those of the process.
+    `argv`: the arguments; by default the process's own.
 
     Examples
     --------

@@ -353,7 +353,7 @@ LARGE_DENSITY = (
     "keep its logarithm, or scale the inputs",
     "scale the predictors, or give their coefficients narrower priors",
 )
-"""What to do about a result that is too large, for a function and for a log-density."""
+"""The remedy for a result that is too large, in a function and in a log-density."""
 
 PRIORS = {
     "cholesky-not-positive-definite": (

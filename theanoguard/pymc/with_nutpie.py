@@ -262,7 +262,7 @@ OF_A_RUN = ("_settings", "_return_raw_trace", "_save_warmup", "_sampler", "_extr
 
 
 def _without_nulls(batch: Any) -> Any:
-    """Return statistics with points of NaN where there is none.
+    """Return statistics in which a missing point is a point of NaN.
 
     nutpie 0.16 cannot read the points if they have as many numbers in all as there are draws.
     """

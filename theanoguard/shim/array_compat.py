@@ -76,7 +76,7 @@ CHANGED = {
 
 def set_attributes(attributes):
     """Set attributes of NumPy's array type, and delete those that are None."""
-    # (`tp_flags` is the 22nd word of a type.  A Python that has it elsewhere gets nothing.)
+    # (`tp_flags` is the 22nd word of a type.  On a Python that keeps it elsewhere, nothing is set.)
     flags = ctypes.c_ulong.from_address(id(np.ndarray) + 21 * ctypes.sizeof(ctypes.c_void_p))
     if flags.value != np.ndarray.__flags__:
         return

@@ -1,7 +1,7 @@
 """Remedies: changes of the user's formula that are tried on the failing call.
 
 The graph as the user built it is changed in one place (:mod:`.candidates`) and evaluated again.
-What helps is written in the user's lines (:mod:`.sentences`).
+A change that helps is written in the user's lines (:mod:`.sentences`).
 """
 
 import itertools

@@ -237,7 +237,7 @@ def _names_for(edit: Edit) -> dict[str, Any]:
             (inner,) = node.inputs
             is_named = name == spot.name_in(inner, edit.variable)  # (a view, as its base)
             is_of_call = source_place(inner) == source_place(variable) and inner.owner is not None
-            if is_named and not is_of_call:  # (the line of a constant is that of the call)
+            if is_named and not is_of_call:  # (a constant has the line of the call that uses it)
                 names[operand] = name + axes_text(node.op.new_order, inner.type.ndim)
     return names
 

@@ -278,7 +278,7 @@ def as_written(step: ScalarStep, provenance: Provenance) -> ScalarStep:
 def operand_text(op: ScalarOp, own: Provenance) -> str | None:
     """Return the user's text for the operand of an operation that has only one; else None.
 
-    `own`: that of the operation.
+    `own`: the operation's own.
     """
     text = own.expression or ""
     is_it = len(own.operands) == 1 and text.startswith(f"{op_name(op)}(")

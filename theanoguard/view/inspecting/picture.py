@@ -792,7 +792,7 @@ def before_rewriting(
 ) -> tuple[GraphModel, dict[str, dict[str, list[str]]]]:
     """Return the graph before rewriting, and which of its nodes became which.
 
-    `model`: that of its graph, with live objects.
+    `model`: describes its graph, with live objects.
 
     Returns
     -------
