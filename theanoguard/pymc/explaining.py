@@ -25,7 +25,7 @@ from theanoguard.explain.facts.naming import name_of, number_text
 from theanoguard.guard.pausing import unguarded
 from theanoguard.guard.policy import make_policy
 from theanoguard.pymc.broadcasts import crossed, written
-from theanoguard.pymc.library import NUMPY_ALONE, inside_library
+from theanoguard.pymc.library import inside_library
 from theanoguard.pymc.links import Fault, fault_of, scaling, without_clamp
 from theanoguard.pymc.modes import model_lines
 from theanoguard.pymc.parameters import distribution_of, given_parameters, misfits
@@ -177,7 +177,7 @@ def explain(
     pymc = pymc_of("explain", model)
     explaining = _Explaining(pymc, model, point)
     found = explaining.result()
-    alone = [bad.data for bad in found.bad if (bad.data or "").startswith(NUMPY_ALONE)]
+    alone = [bad.data for bad in found.bad if bad.numpy_alone]
     if alone:
         found = explain_on_c(model, explaining.point)
         note = f"{alone[0]}\nPyTensor's C code computes it, and all values here are of C."
@@ -201,10 +201,10 @@ def of_distributions(model: Any, point: Mapping[str, Any], mode: str) -> str:
     `mode` is PyTensor's name of a mode.  "" if none does.
     """
     explaining = _Explaining(pymc_of("of_distributions", model), model, point)
-    told = (
+    faults = (
         inside_library(model, variable, explaining._evaluate, mode) for variable in model.basic_RVs
     )
-    return next(filter(None, told), "")
+    return next((fault["data"] for fault in faults if fault), "")
 
 
 def of_prior(model: Any, n: int = 20) -> str:
@@ -479,7 +479,7 @@ class _Explaining:
         """Say that a distribution of PyMC has made a bad value of sound parameters, if so."""
         if name == SUM:
             return {}
-        return _told(inside_library(self.model, self.model[name], self._evaluate))
+        return inside_library(self.model, self.model[name], self._evaluate)
 
     def _chosen(self, name: str) -> Told:
         """Say which condition has chosen the -inf of a potential, if one has."""

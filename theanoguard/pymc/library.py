@@ -12,14 +12,11 @@ from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.parameters import OF_OTHERS, distribution_of, given_parameters
 from theanoguard.pymc.support import is_compound, support_of
 
-NUMPY_ALONE = "NumPy alone: "
-"""The first words about a value that is bad with NumPy, but not with C, with which PyMC samples."""
-
 MODERATE = 1e-8, 1e8
 """Parameters and data of a size between these, or 0, are sound."""
 
 
-def inside_library(model: Any, variable: Any, evaluate: Callable, mode: str = "") -> str:
+def inside_library(model: Any, variable: Any, evaluate: Callable, mode: str = "") -> dict[str, Any]:
     """Say that a distribution makes a bad value of sound parameters, with a reproduction.
 
     Its log-density is computed again, at the first element where it or its gradient is bad, of
@@ -37,9 +34,9 @@ def inside_library(model: Any, variable: Any, evaluate: Callable, mode: str = ""
 
     Returns
     -------
-    str
-        "" if the distribution is not PyMC's own, or is not at fault.  It begins with
-        :data:`NUMPY_ALONE` if C computes the value.
+    dict
+        ``data`` and ``numpy_alone`` of a :class:`BadTerm`.  Nothing if the distribution is not
+        PyMC's own, or is not at fault.
     """
     import pymc
 
@@ -47,51 +44,50 @@ def inside_library(model: Any, variable: Any, evaluate: Callable, mode: str = ""
     distribution = getattr(pymc, name, None)
     values = model.rvs_to_values.get(variable)
     if distribution is None or values is None or not given or None in given.values():
-        return ""
+        return {}
     if "Mixture" in name or name.startswith(("Custom", "Simulator", "Ordered")):
-        return ""
+        return {}
     if name not in OF_OTHERS and any(getattr(variable.owner.op, "ndims_params", ())):
-        return ""
+        return {}
     parameters = model.replace_rvs_by_values(list(given.values()))
     found = evaluate([values, *parameters])
     shape = np.shape(found[values])
     if any(_padded(np.shape(found[v]), shape) != shape for v in parameters):
-        return ""
+        return {}
     numbers = [np.broadcast_to(found[v], shape) for v in (values, *parameters)]
     sound = np.all([_is_sound(array) for array in numbers], axis=0)
     value, *at = (array[sound] for array in numbers)
     of = pymc, distribution, dict(zip(given, at, strict=True)), value
     found = _first_bad(*_alone(*of, mode))
     if found is None:
-        return ""
+        return {}
     told, first, number = found
     index = [int(i) for i in np.argwhere(sound)[first]]
     place = f"{variable.name}{index}" if index else variable.name
     head = f"inside pymc.{name}: of finite parameters, {told} is {float(number)} at {place}."
     if _is_edge(variable, value[first]):
-        return (
-            f"{head}\n{place} = 0 is at the edge of the support.  A measured 0 is often a "
+        return {
+            "data": f"{head}\n{place} = 0 is at the edge of the support.  A measured 0 is often a "
             "rounded number: give it half of the resolution, or a censored likelihood."
-        )
+        }
     if not mode and config.cxx and _first_bad(*_alone(*of, "CVM")) is None:
-        return f"{NUMPY_ALONE}{head}"
+        return {"data": f"NumPy alone: {head}", "numpy_alone": True}
     arguments = ", ".join(f"{n}={float(v[first])!r}" for n, v in zip(given, at, strict=True))
     names = ", ".join(given)
     by_mode = f", mode={mode!r}" if mode else ""
-    return "\n".join(
-        [
-            f"{head}  Your model is not at fault.",
-            f"PyMC {pymc.__version__} gives it alone, for a report to its authors:",
-            "",
-            "    import pymc as pm, pytensor, pytensor.tensor as pt",
-            *(f"    {n} = pt.scalar({n!r})" for n in given),
-            f"    y = pm.{name}.dist({', '.join(f'{n}={n}' for n in given)})",
-            f"    logp = pm.logp(y, {value[first].item()!r})",
-            f"    slopes = pytensor.grad(logp, [{names}])",
-            f"    f = pytensor.function([{names}], [logp, *slopes]{by_mode})",
-            f"    print(f({arguments}))",
-        ]
-    )
+    lines = [
+        f"{head}  Your model is not at fault.",
+        f"PyMC {pymc.__version__} gives it alone, for a report to its authors:",
+        "",
+        "    import pymc as pm, pytensor, pytensor.tensor as pt",
+        *(f"    {n} = pt.scalar({n!r})" for n in given),
+        f"    y = pm.{name}.dist({', '.join(f'{n}={n}' for n in given)})",
+        f"    logp = pm.logp(y, {value[first].item()!r})",
+        f"    slopes = pytensor.grad(logp, [{names}])",
+        f"    f = pytensor.function([{names}], [logp, *slopes]{by_mode})",
+        f"    print(f({arguments}))",
+    ]
+    return {"data": "\n".join(lines)}
 
 
 def _first_bad(logp: Any, slopes: dict[str, Any]) -> tuple[str, int, Any] | None:

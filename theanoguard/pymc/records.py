@@ -47,6 +47,8 @@ class BadTerm:
         value that is not finite.  `explanation` is then None.
     advice : str
         How to keep the parameter of a failed check inside of its domain.
+    numpy_alone : bool
+        Whether PyTensor's C code, with which PyMC samples, computes the value.
 
     Examples
     --------
@@ -64,6 +66,7 @@ class BadTerm:
     checks: tuple[str, ...] = ()
     data: str | None = None
     advice: str = ""
+    numpy_alone: bool = False
 
     @property
     def title(self) -> str:
