@@ -1,5 +1,7 @@
 """Reports are in the user's coordinates: the operation, the element and the line of the code."""
 
+import re
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -258,6 +260,36 @@ def test_an_inf_of_constants_is_reported_where_it_reaches_a_result(build, backen
     assert (cause.kind, cause.role, cause.index) == ("inf", "constant", (1,))
     assert "test_coordinates.py" in cause.source.file
     assert "from constants alone" in cause.hint.text
+
+
+OVERFLOWING = {
+    "two factors": lambda x: x * 1e200 * 1e200,
+    "two divisors": lambda x: x / 1e-200 / 1e-200,
+    "in float32": lambda x: x * pt.exp(100.0),
+    "of a product": lambda x: x.dot(x) * pt.exp(100.0),
+    "a logarithm": lambda x: x + pt.log(0.0),
+}
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("name", OVERFLOWING)
+def test_an_inf_that_a_rewrite_computes_is_reported(name, fused):
+    x = pt.dvector("x")
+    result = OVERFLOWING[name](x)
+    fn = pytensor.function([x], result + pt.exp(x) if fused else result, mode=MODE)
+    with pytest.raises(GuardError) as caught:
+        fn(np.full(2, 1e-300))
+    cause = caught.value.explanation.cause
+    assert cause.kind == "inf"
+    assert re.search(r"lambda x: x|result \+ pt.exp", cause.source.text)
+
+
+def test_an_inf_of_constants_that_is_not_chosen_is_no_error():
+    x = pt.dvector("x")
+    log0 = pt.log(0.0)
+    chosen = [pt.switch(x > 0, x, log0), pt.maximum(x + 1, log0), pt.exp(pt.minimum(x, log0)) + x]
+    fn = pytensor.function([x], chosen, mode=MODE)
+    np.testing.assert_array_equal(fn(np.ones(2)), [np.ones(2), np.full(2, 2), np.ones(2)])
 
 
 def test_an_infinite_literal_is_no_error():

@@ -12,7 +12,7 @@ import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.features import AlreadyThere, Feature
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import Op
+from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import Elemwise
@@ -37,6 +37,7 @@ from theanoguard._provenance.source import (
     source_place,
     stack_traces,
 )
+from theanoguard._pytensor import literals_of
 from theanoguard._pytensor.labelled import is_labelled
 from theanoguard._pytensor.recording import thawed_variables
 
@@ -110,6 +111,7 @@ class ProvenanceTracker(Feature):
         self._pruned: list[Apply] = []
         self._found: dict[Any, Any] = {}
         self._gradients: Gradients | None = None
+        self._overflowed: set[Variable] | None = None
 
     # Handlers.  They run during rewriting, so they do as little as possible.
 
@@ -180,9 +182,38 @@ class ProvenanceTracker(Feature):
         constants = ((reason, v) for reason, v in changes if isinstance(v, Constant))
         return list(dict.fromkeys(v for reason, v in constants if "fold" in str(reason)))
 
-    def overflowed(self) -> set[Constant]:
-        """Return the constants that constant folding has made infinite out of finite ones."""
+    def overflowed(self, fgraph: FunctionGraph) -> set[Variable]:
+        """Return the infinite constants of the graph that are computed from finite ones.
+
+        The outputs of a fused operation stand for the constants inside of it.
+        """
         self._update()
+        if self._overflowed is None:
+            infinite = set(filter(_holds_infinity, fgraph.variables))
+            fused = {
+                output
+                for node in fgraph.apply_nodes
+                if isinstance(node.op, Elemwise)
+                and any(map(_holds_infinity, literals_of(node.op.scalar_op)))
+                for output in node.outputs
+            }
+            found = infinite | fused
+            if found and any(map(_holds_infinity, self._written())):
+                found = self._folded_to_infinity() & infinite
+            self._overflowed = found
+        return self._overflowed
+
+    def _written(self) -> Iterator[Variable]:
+        """Yield the inputs and constants of the graph before rewriting, and of graphs in it."""
+        yield from self.original_outputs
+        nodes = list(self.original)
+        for node in nodes:
+            yield from self.original.get(node, node.inputs)
+            if isinstance(node.op, HasInnerGraph):
+                yield from node.op.fgraph.outputs
+                nodes += node.op.fgraph.apply_nodes
+
+    def _folded_to_infinity(self) -> set[Constant]:
         found: set[Constant] = set()
         for constant in self.folded():  # (in the order in which they were made)
             if not _holds_infinity(constant):
@@ -207,6 +238,7 @@ class ProvenanceTracker(Feature):
         if self._read == len(log):
             return
         self._found.clear()
+        self._overflowed = None
         for kind, thing, reason, new in log[self._read :]:
             if kind == _IMPORT:
                 self._pending.append((thing, reason))
@@ -804,7 +836,7 @@ def _stand_in_for(
 
 
 def _holds_infinity(variable: Variable) -> bool:
-    data = np.asarray(getattr(variable, "data", 0))
+    data = np.asarray(variable.data if isinstance(variable, Constant) else 0)
     return data.dtype.kind in "fc" and bool(np.isinf(data).any())
 
 

@@ -20,7 +20,7 @@ from pytensor import config
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph import utils as graph_utils
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
@@ -174,6 +174,14 @@ def scalar_ops_of(op: Op, index: int | None = None) -> Iterator[ScalarOp]:
         yield from (node.op for node in toposort(outputs))
     elif scalar_op is not None:
         yield scalar_op
+
+
+def literals_of(scalar_op: ScalarOp) -> Iterator[Constant]:
+    """Yield the constants inside of a fused operation, and of those inside of it."""
+    if isinstance(scalar_op, Composite):
+        for node in toposort(scalar_op.fgraph.outputs):
+            yield from (v for v in node.inputs if isinstance(v, Constant))
+            yield from literals_of(node.op)
 
 
 def scalar_classes(names: Iterable[str]) -> dict[str, type[ScalarOp]]:

@@ -404,7 +404,7 @@ class GraphPlan:
         read = {v for node in self.order if not self._leaves_open(node) for v in node.inputs}
         constants = dict.fromkeys(v for node in self.order for v in node.inputs)
         tracker = tracker_of(self.fgraph)
-        computed = set() if tracker is None else tracker.overflowed()
+        computed = set() if tracker is None else tracker.overflowed(self.fgraph)
         return [
             v
             for v in constants

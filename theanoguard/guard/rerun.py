@@ -356,16 +356,24 @@ class SecondRun:
     def _look_at_results(self) -> None:
         """Observe infinite constants, computed from finite ones, that a result comes from."""
         tracker = tracker_of(self.fgraph)
-        computed = tracker.overflowed() if tracker is not None and self.policy.inf else ()
+        computed = (
+            tracker.overflowed(self.fgraph) if tracker is not None and self.policy.inf else ()
+        )
         if not computed:
             return
 
         def is_bad(array: np.ndarray) -> np.ndarray:
             return np.isinf(array) & self.policy.mask(array)
 
-        for constant in explaining.leaves_of_results(self.replay, is_bad):
-            if constant in computed:
-                self._observe(self.replay, constant, constant.data, None, "constant")
+        for variable in explaining.leaves_of_results(self.replay, is_bad):
+            if variable not in computed:
+                continue
+            if isinstance(variable, Constant):
+                self._observe(self.replay, variable, variable.data, None, "constant")
+            else:
+                index = variable.owner.outputs.index(variable)
+                value = self.replay.value(variable)
+                self._observe(self.replay, variable, value, [is_bad(value)], "node", index)
 
     def _look_at_part(self, replay: Replay, touch: Touch) -> None:
         """Judge what a node reads of an input that counts in part."""

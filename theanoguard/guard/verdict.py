@@ -30,6 +30,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant
 
 from theanoguard._evaluate.scalars import ScalarStep, steps_of
+from theanoguard._pytensor import literals_of
 from theanoguard._steps import ForeignError
 from theanoguard._values import KINDS, BadKind, arrays_in
 from theanoguard.guard.graph.checks import has_elements
@@ -309,15 +310,10 @@ def suspected(
 
 def _has_literal(scalar_op: Composite, policy: Policy) -> bool:
     """Whether an infinite or big number is written in a fused operation."""
-    for node in scalar_op.fgraph.toposort():
-        if isinstance(node.op, Composite) and _has_literal(node.op, policy):
-            return True
-        for variable in node.inputs:
-            if isinstance(variable, Constant) and any(
-                mask.any() for mask in policy.kinds(np.asarray(variable.data), everything=True)[1:]
-            ):
-                return True
-    return False
+    numbers = (np.asarray(v.data) for v in literals_of(scalar_op))
+    return any(
+        mask.any() for number in numbers for mask in policy.kinds(number, everything=True)[1:]
+    )
 
 
 def _made_inside(

@@ -11,7 +11,7 @@ from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Made, Origin, Place
 from theanoguard._event import GuardEvent
 from theanoguard._graph import role_of
-from theanoguard._provenance import Provenance
+from theanoguard._provenance import Provenance, tracker_of
 from theanoguard._steps import attempt
 from theanoguard._values import Mask, kind_of
 from theanoguard.explain.facts.labels import (
@@ -54,8 +54,18 @@ def describe(origin: Origin, mask: Mask, event: GuardEvent | None = None) -> Cau
     situation: Situation | CameIn | None
     if node is None:
         role = event.role if event is not None and event.role != "node" else role_of(place.variable)
-        folded = any("fold" in step.reason for step in provenance.history)
-        held = "folded" if folded else role
+        held = role
+        if isinstance(place.variable, Constant):
+            fgraph = scope.replay.fgraph
+            tracker = tracker_of(fgraph)
+            if any("fold" in step.reason for step in provenance.history) or (
+                tracker is not None and place.variable in tracker.overflowed(fgraph)
+            ):
+                held = "folded"
+            if provenance.source is None:  # a rewrite has put several constants together
+                readers = [reader for reader, _ in fgraph.clients.get(place.variable, ())]
+                lines = (lookup_in(scope, r.outputs[0]).source for r in readers if r.outputs)
+                provenance = replace(provenance, source=next(filter(None, lines), None))
         situation = CameIn(held, array, mask(array))
         expression = name
     else:
