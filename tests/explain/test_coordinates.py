@@ -268,6 +268,7 @@ OVERFLOWING = {
     "in float32": lambda x: x * pt.exp(100.0),
     "of a product": lambda x: x.dot(x) * pt.exp(100.0),
     "a logarithm": lambda x: x + pt.log(0.0),
+    "beside a literal": lambda x: pt.switch(x < 1, x, -np.inf) * pt.exp(x) * pt.exp(100.0),
 }
 
 

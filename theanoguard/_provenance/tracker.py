@@ -189,18 +189,10 @@ class ProvenanceTracker(Feature):
         """
         self._update()
         if self._overflowed is None:
-            infinite = set(filter(_holds_infinity, fgraph.variables))
-            fused = {
-                output
-                for node in fgraph.apply_nodes
-                if isinstance(node.op, Elemwise)
-                and any(map(_holds_infinity, literals_of(node.op.scalar_op)))
-                for output in node.outputs
-            }
-            found = infinite | fused
-            if found and any(map(_holds_infinity, self._written())):
-                found = self._folded_to_infinity() & infinite
-            self._overflowed = found
+            held = dict(_infinities_in(fgraph))
+            written = set().union(*map(_infinities, self._written())) if held else set()
+            self._overflowed = self._folded_to_infinity() & held.keys()
+            self._overflowed |= {v for v, numbers in held.items() if not numbers <= written}
         return self._overflowed
 
     def _written(self) -> Iterator[Variable]:
@@ -216,10 +208,10 @@ class ProvenanceTracker(Feature):
     def _folded_to_infinity(self) -> set[Constant]:
         found: set[Constant] = set()
         for constant in self.folded():  # (in the order in which they were made)
-            if not _holds_infinity(constant):
+            if not _infinities(constant):
                 continue
             leaves = [v for v in ancestors(self._links.get(constant, ())) if v.owner is None]
-            if leaves and not any(_holds_infinity(v) and v not in found for v in leaves):
+            if leaves and not any(_infinities(v) and v not in found for v in leaves):
                 found.add(constant)
         return found
 
@@ -835,9 +827,20 @@ def _stand_in_for(
     return Apply(node.op, inputs, outputs)
 
 
-def _holds_infinity(variable: Variable) -> bool:
+def _infinities(variable: Variable) -> set[float]:
+    """Return the infinite numbers that a constant has."""
     data = np.asarray(variable.data if isinstance(variable, Constant) else 0)
-    return data.dtype.kind in "fc" and bool(np.isinf(data).any())
+    return set(data[np.isinf(data)].real.tolist()) if data.dtype.kind in "fc" else set()
+
+
+def _infinities_in(fgraph: FunctionGraph) -> Iterator[tuple[Variable, set[float]]]:
+    """Yield the constants, and the outputs of fused operations, that have infinite numbers."""
+    for variable in fgraph.variables:
+        constants: Iterable[Variable] = [variable]
+        if variable.owner is not None and isinstance(variable.owner.op, Elemwise):
+            constants = literals_of(variable.owner.op.scalar_op)
+        if held := set().union(*map(_infinities, constants)):
+            yield variable, held
 
 
 def frozen_tracker(graph: Any) -> tuple[ProvenanceTracker, dict[Variable, Variable]]:
