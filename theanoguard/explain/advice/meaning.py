@@ -149,7 +149,7 @@ def _lost_text(judge: Judge, cause: Any, name_of_output: Callable[[Variable], st
         if target.number.value < 0:
             return f"{text}, less than the lowest number of {dtype} ({number_text(limits.min)})."
         return f"{text}, more than the largest number of {dtype} ({number_text(limits.max)})."
-    return f"{text}; {dtype} loses it{where}."
+    return f"{text}; {judge.spot.node.outputs[0].type.dtype} loses it{where}."
 
 
 def _lost_where(judge: Judge, cause: Any) -> str:
