@@ -3,8 +3,10 @@
 import copy
 import gc
 import pickle
+import re
 import warnings
 from contextlib import nullcontext
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -725,11 +727,41 @@ def test_debugprint(shim, T):
 
 
 def test_debugprint_of_a_loop(shim, T, v):
-    result, _ = shim.scan(lambda a: a * 2, sequences=v)
-    text = shim.printing.debugprint(result, file="str")
+    w = T.dvector("w")
+    loops = [shim.scan(lambda a: a * 2, sequences=u)[0] for u in (v, w)]
+    text = shim.printing.debugprint(T.add(*loops), file="str")
     inner = text.partition("Inner graphs of the scan ops:")[2]
-    assert " >Elemwise{mul,no_inplace}" in inner
-    assert "-> [id" in inner
+    assert inner.count(" >Elemwise{mul,no_inplace}") == 2
+    for name in ("v", "w"):
+        (line,) = [line for line in inner.splitlines() if f"{name}[t]" in line]
+        assert re.fullmatch(rf" > \|{name}\[t\] \[id \w+\] -> \[id \w+\]", line)
+
+
+def test_order_of_nodes(shim, T):
+    from theano.gof.sched import key_to_cmp, make_depends, posort, sort_apply_nodes
+
+    assert posort([3, 1, 2], key_to_cmp(lambda n: n % 2), key_to_cmp(lambda n: n)) == [2, 1, 3]
+    x = T.dmatrix("x")
+    y = T.dot(T.exp(x), T.log(x)) + T.exp(x)
+    nodes = sort_apply_nodes([x], [y], [key_to_cmp(str)])
+    assert len(nodes) == 5
+    assert [str(node) for node in nodes] == sorted(map(str, nodes))
+    depends = make_depends()
+    assert {depends((y.owner, node)) for node in nodes if node is not y.owner} == {True}
+    linker = shim.OpWiseCLinker(schedule=shim.gof.sched.sort_schedule_fn(key_to_cmp(str)))
+    f = shim.function([x], y, mode=shim.Mode(linker=linker, optimizer=None))
+    for node, following in pairwise(f.maker.linker.make_all()[-1]):
+        assert depends((following, node)) or str(node) <= str(following)
+
+
+def test_names_of_rewrites(shim):
+    database = shim.gof.DB()
+    database.register("one", shim.gof.opt.MergeOptimizer(), "a tag")
+    for args in ("one", "a tag"):
+        with pytest.raises(ValueError, match="^The name of the object cannot be an existing tag"):
+            database.register(args, shim.gof.opt.MergeOptimizer())
+    with pytest.raises(ValueError, match="^The tag of the object collides with a name"):
+        database.register("two", shim.gof.opt.MergeOptimizer(), "one")
 
 
 def test_short_texts(shim, T, x, v):

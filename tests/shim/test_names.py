@@ -349,7 +349,7 @@ def test_a_missing_name_is_noticed(shim):
 @pytest.mark.parametrize(
     ("module", "use"),
     [
-        ("theano.gof.sched", "io_toposort"),
+        ("theano.gof.unify", "PatternSub"),
         ("theano.sandbox.fourier", "theano.tensor.fft"),
         ("theano.scalar.basic_sympy", "theano.tensor"),
     ],

@@ -322,3 +322,28 @@ def test_variables_inside_a_loop_cannot_be_replaced(shim, x):
     inside = products.owner.op.fgraph.outputs[0]
     with pytest.raises(NotImplementedError, match="inside"):
         map_variables(lambda v: v * 1 if v is inside else v, [products])
+
+
+@pytest.mark.parametrize("taps", [[-1], [-1, -3]])
+@pytest.mark.parametrize("index", [-3, -2, -1, 0, 1, 2])
+def test_a_step_of_a_loop(taps, index, shim, T):
+    """PyTensor would give initial values for steps that there are not, or keep all steps."""
+    n_steps = T.iscalar("n_steps")
+    start = np.arange(1.0, 1 - min(taps))
+    outputs_info = {"initial": T.constant(start), "taps": taps}
+    outputs, _ = shim.scan(lambda *states: sum(states), outputs_info=outputs_info, n_steps=n_steps)
+    every = shim.function([n_steps], outputs)
+    mode = shim.compile.get_default_mode().excluding("inplace")
+    one = shim.function([n_steps], outputs[index], mode=mode)
+    for steps in (0, 1, 2, 3, 6):
+        if -steps <= index < steps:
+            assert one(steps) == every(steps)[index]
+        elif index == -1:
+            assert one(steps) == start[-1]
+        else:
+            with pytest.raises((IndexError, MemoryError, OverflowError, ValueError)):
+                one(steps)
+    if index == -1:
+        loop = next(n for n in one.maker.fgraph.toposort() if hasattr(n.op, "inner_inputs"))
+        stored = shim.function([n_steps], loop.inputs[1], on_unused_input="ignore")(100)
+        assert np.size(stored) < 10

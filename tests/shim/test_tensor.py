@@ -353,3 +353,49 @@ def test_a_reduction_of_nothing(name, linker, shim, has_cxx):
     sums = x.sum(axis=[], dtype="int64")
     f = shim.function([x], [over_none, sums], mode=shim.Mode(linker=linker, optimizer=None))
     assert [part.shape for part in f(np.zeros((2, 0), "int8"))] == [(2, 0), (2, 0)]
+
+
+class Mailbox:
+    """Stands for MPI's communicator: what is sent arrives when a request for it waits."""
+
+    def __init__(self):
+        self.sent, self.log = {}, []
+
+    def Isend(self, data, dest, tag):  # noqa: N802
+        self.sent[dest, tag] = data.copy()
+        return Request(self, lambda: None, f"sent {tag}")
+
+    def Irecv(self, data, source, tag):  # noqa: N802
+        return Request(self, lambda: np.copyto(data, self.sent[source, tag]), f"received {tag}")
+
+
+class Request:
+    def __init__(self, mailbox, finish, text):
+        self.mailbox, self.finish, self.text = mailbox, finish, text
+        mailbox.log.append("began")
+
+    def wait(self):
+        self.finish()
+        self.mailbox.log.append(self.text)
+
+
+def test_arrays_that_other_processes_send(shim, monkeypatch):
+    from theano.gof.sched import sort_schedule_fn
+    from theano.tensor import io
+
+    T, mailbox = shim.tensor, Mailbox()
+    monkeypatch.setattr(io, "comm", mailbox, raising=False)
+    x = T.dmatrix("x")
+    outputs = [io.send(x + 1, 1, 12), io.send(x, 1, 11), x * 2]
+    linker = shim.OpWiseCLinker(schedule=sort_schedule_fn(*io.mpi_cmps))
+    send = shim.function([x], outputs, mode=shim.Mode(linker=linker))
+    value = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(send(value)[2], value * 2)
+    assert mailbox.log == ["began", "began", "sent 11", "sent 12"]
+    y = io.recv((2, 3), "float64", 1, 12)
+    receive = shim.function([], [y * 2, y.shape])
+    for shift in (1, 5):
+        mailbox.sent[1, 12] = value + shift
+        doubled, shape = receive()
+        np.testing.assert_array_equal(doubled, (value + shift) * 2)
+        assert tuple(shape) == (2, 3)

@@ -337,6 +337,14 @@ def test_compact_leaves_out_what_has_no_name():
     assert full > compact
 
 
+def test_no_ifelse_of_the_name(caplog):
+    *_, z = small_graph()
+    picture(z, cond_highlight="which")
+    assert [r.getMessage() for r in caplog.records] == [
+        "pydotprint: cond_highlight is set but there is no IfElse node in the graph"
+    ]
+
+
 def test_options_of_the_labels():
     *_, z = small_graph()
     assert 'label="y"' in picture(z, var_with_name_simple=True)

@@ -3,6 +3,7 @@
 The op ``Print`` is in a module of its own.
 """
 
+import logging
 import math
 import re
 import shutil
@@ -32,6 +33,8 @@ from theanoguard._pytensor import Function, is_numeric
 from theanoguard._shown import MOST, bounded, brief
 from theanoguard.view.model import GraphModel, Marks, NodeModel, VariableModel, graph_model
 from theanoguard.view.written import written_model
+
+logger = logging.getLogger("theanoguard")
 
 # --------------------------------------------------------------------------------------
 # debugprint
@@ -780,6 +783,9 @@ class _Dot:
             if node.op_type == "IfElse" and getattr(self._op(node), "name", None) == name
         ]
         if not chosen:
+            logger.warning(
+                "pydotprint: cond_highlight is set but there is no IfElse node in the graph"
+            )
             return
         left, right = (self._needed(key) for key in chosen[-1].inputs[1:3])
         for title, keys in [

@@ -51,7 +51,6 @@ MODULES = {
     "theano.gof.callcache": "Use functools.cache.",
     "theano.gof.cutils": CACHED_C,
     "theano.gof.lazylinker_c": CACHED_C,
-    "theano.gof.sched": "Use theano.gof.graph.io_toposort.",
     "theano.gof.unify": "Use theano.gof.opt.PatternSub, whose patterns hold names as strings.",
     "theano.misc": "It was a script for Theano's developers.",
     "theano.pathparse": "Use os.environ['PATH'].split(os.pathsep).",

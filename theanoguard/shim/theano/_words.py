@@ -26,6 +26,14 @@ WORDS = [
     (r"\AMissing input: ", "Missing required input: "),
     (r"\AUnknown input: ", "Unknown input or state: "),
     (
+        r"\AThe tag '.*' is already present in the database\.",
+        "The name of the object cannot be an existing tag or the name of another existing object.",
+    ),
+    (
+        r"\AThe tag '.*' for the .* collides with an existing name\.",
+        "The tag of the object collides with a name.",
+    ),
+    (
         r"\AOnly tensors with the same number of dimensions can be joined\.",
         "Join() can only join tensors with the same number of dimensions.",
     ),

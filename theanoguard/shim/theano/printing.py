@@ -1,11 +1,11 @@
 """Showing graphs and values."""
 
 import hashlib
-import logging
 import sys
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from io import StringIO
+from itertools import repeat
 from typing import TextIO
 
 import numpy as np
@@ -23,7 +23,6 @@ from theanoguard.ops.print import print_attributes
 from .gof._graphs import clients_of
 from .tensor._one_node import Dot
 
-_logger = logging.getLogger("theano.printing")
 VALID_ASSOC = {"left", "right", "either"}
 pydot_imported = any(find_spec(name) for name in ("pydot", "pydot_ng", "pydotplus"))
 pydot_imported_msg = "" if pydot_imported else "There is no pydot."
@@ -53,35 +52,38 @@ class _Tree:
     print_clients: bool
     done: dict
     used_ids: dict
-    scans: list = field(default_factory=list)
-    outer: dict = field(default_factory=dict)  # of the inner inputs of the scan being printed
+    scans: list = field(default_factory=list)  # and what `scope` was at each
+    scope: object = None  # the scan whose inner graph is being printed
+    inner: dict = field(default_factory=dict)  # the texts of its inputs
+
+    def key_of(self, obj):
+        """Return what an object is known by: PyTensor has equal nodes of several scans once."""
+        return obj if self.scope is None else (id(self.scope), obj)
 
     def id_of(self, obj, printed=True):
-        if obj not in self.used_ids:
+        key = self.key_of(obj)
+        if key not in self.used_ids:
             number = len(self.used_ids)
             texts = {"CHAR": char_from_number, "int": str, "id": lambda number: str(id(obj))}
-            self.used_ids[obj] = f"[id {texts[self.ids](number)}]" if self.ids else ""
+            self.used_ids[key] = f"[id {texts[self.ids](number)}]" if self.ids else ""
         if printed:
-            self.done[obj] = self.used_ids[obj]
-        return self.used_ids[obj]
+            self.done[key] = self.used_ids[key]
+        return self.used_ids[key]
 
-    def show(self, variable, depth, order=(), storage=None, prefix="", below=""):
+    def show(self, variable, depth, order=(), storage=None, prefix="", below="", again=False):
         """Print a variable and, to a depth, what it is computed from."""
+        if variable.owner is not None and isinstance(variable.owner.op, Scan) and not again:
+            self.scans.append((variable, self.scope, self.inner))
         if depth == 0:
             return
         type_text = f" <{variable.type}>" if self.print_type else ""
         node = variable.owner
         value = f" {storage.get(variable, '')}" if storage else ""
         if node is None:
-            text = f"{prefix}{variable} {self.id_of(variable)}{type_text}"
-            if variable in self.outer:
-                outer = self.outer[variable]
-                text += f" -> {self.id_of(outer.owner or outer)}"
-            print(text + value, file=self.file)
+            name, outer = self.inner.get(variable, (variable, ""))
+            print(f"{prefix}{name} {self.id_of(variable)}{type_text}{outer}{value}", file=self.file)
             return
-        if isinstance(node.op, Scan) and node.op not in [scan.owner.op for scan in self.scans]:
-            self.scans.append(variable)
-        seen = node in self.done
+        seen = self.key_of(node) in self.done
         which = f".{variable.index}" if len(node.outputs) > 1 else ""
         head = f"{prefix}{node.op}{which} {self.id_of(node)}{type_text} '{variable.name or ''}'"
         place = order.index(node) if node in order else ""
@@ -114,12 +116,22 @@ class _Tree:
         """Print the inner graphs of all scans that have been printed, and of those in them."""
         if self.scans:
             print("\nInner graphs of the scan ops:", file=self.file)
-        for scan in self.scans:
+        for scan, scope, inner in self.scans:  # which grows
+            self.scope, self.inner = scope, inner
+            print(file=self.file)
+            self.show(scan, depth, again=True)
             op, inputs = scan.owner.op, scan.owner.inputs
             places = op.get_oinp_iinp_iout_oout_mappings()["outer_inp_from_inner_inp"]
-            self.outer = {op.inner_inputs[i]: inputs[o] for i, o in places.items()}
-            print(file=self.file)
-            self.show(scan, depth)
+            self.inner = {
+                inner: (name or f"<{inner.type}>", f" -> {self.id_of(outer.owner or outer)}")
+                for inner, name, outer in zip(
+                    op.inner_inputs,
+                    getattr(op, "inner_names", repeat(None)),
+                    [inputs[place] for _, place in sorted(places.items())],
+                    strict=False,
+                )
+            }
+            self.scope = op
             for output in op.inner_outputs:
                 self.show(output, depth, prefix=" >", below=" >")
 

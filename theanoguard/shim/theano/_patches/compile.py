@@ -18,6 +18,7 @@ from pytensor.tensor.type import TensorType
 
 from theanoguard._pytensor import fast_run_modes
 
+from .._words import theanos_words
 from ..compile import debugmode, sharedvalue
 from ..gof import _graphs, _oldstyle, link, optdb
 from ..gof.graph import NoParams, init_variable
@@ -118,6 +119,7 @@ PATCHES = [
     Patch(graph_op.Op, "grad", grad),
     Patch(graph_op.Op, "_get_test_value", staticmethod(_get_test_value)),
     Patch(GraphRewriter, "optimize", GraphRewriter.rewrite),
+    Patch(db.RewriteDatabase, "register", theanos_words()(db.RewriteDatabase.register)),
     Patch(db.SequenceDB, "register", optdb.register_at),
     Patch(db.EquilibriumDB, "register", optdb.register_final),
     Patch(FunctionGraph, "__init__", _graphs.remembering_init),

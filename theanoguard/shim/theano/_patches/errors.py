@@ -9,8 +9,9 @@ from itertools import product
 
 from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Constant, equal_computations
-from pytensor.graph.rewriting.basic import WalkingGraphRewriter
-from pytensor.raise_op import Assert
+from pytensor.graph.rewriting.basic import WalkingGraphRewriter, copy_stack_trace
+from pytensor.raise_op import Assert, CheckAndRaise
+from pytensor.scan.op import Scan
 from pytensor.tensor.basic import Alloc, MakeVector, switch
 from pytensor.tensor.math import and_, eq, ge, lt, maximum
 from pytensor.tensor.rewriting import subtensor as rewriting
@@ -23,6 +24,7 @@ from ..tensor.opt import (
     local_erf_neg_minus_one2,
     local_func_inv,
 )
+from ..tensor.subtensor import get_idx_list
 from . import Patch, Rewrite
 from .withheld import Withheld
 
@@ -45,6 +47,46 @@ def merge_in_bounds(inner_slice, scalar_index, dim, xshape):
     length = length_of_slice(inner_slice, xshape[dim])
     in_bounds = and_(ge(scalar_index, -length), lt(scalar_index, length))
     return switch(in_bounds, merged, xshape[dim])
+
+
+_merge_nodes = rewriting._local_subtensor_merge_rewrite
+
+
+def step_of_loop(node):
+    """Return ``out[k:][i]`` of a loop with `k` initial values as an index into ``out``.
+
+    PyTensor computes and stores only the steps that are read, if it sees constant indices.
+    """
+    u = node.inputs[0]
+    x = u.owner.inputs[0] if u.owner and isinstance(u.owner.op, Subtensor) else u
+    if x is u or x.owner is None or not isinstance(x.owner.op, Scan):
+        return None
+    info, place = x.owner.op.info, x.owner.outputs.index(x) - x.owner.op.info.n_mit_mot
+    states = [*info.mit_sot_in_slices, *info.sit_sot_in_slices]
+    first, *rest = get_idx_list(node.inputs, node.op.idx_list)
+    skipped, *others = get_idx_list(u.owner.inputs, u.owner.op.idx_list)
+    if not (
+        0 <= place < len(states)
+        and isinstance(first, Constant)
+        and (first.data >= -1 or not info.as_while)
+        and not others
+        and isinstance(skipped, slice)
+        and isinstance(skipped.start, Constant)
+        and (skipped.start.data, skipped.stop, skipped.step) == (-min(states[place]), None, None)
+    ):
+        return None
+    index = int(first.data)
+    out = x[(index if index < 0 else index + int(skipped.start.data), *rest)]
+    copy_stack_trace([node.outputs[0], u], out)
+    if index == -1:  # of no steps, the initial value, as in Theano
+        return [out]
+    is_there = ge(x.owner.inputs[0], -index if index < 0 else index + 1)
+    return [CheckAndRaise(IndexError, "index out of bounds")(out, is_there)]
+
+
+def merge_nodes(fgraph, node, **kwargs):
+    """Merge two indices into one."""
+    return step_of_loop(node) or _merge_nodes(fgraph, node, **kwargs)
 
 
 def unproved(pairs):
@@ -177,6 +219,7 @@ PATCHES = [
         ("fast_run", "fast_compile"),
         {"position": 0.006},
     ),
+    Patch(rewriting, "_local_subtensor_merge_rewrite", merge_nodes),
     Patch(rewriting, "_merge_scalar_into_slice_unsafe", merge_in_bounds),
     *changed("local_0_dot_x", asserting, of_dot),
     *changed("local_useless_inc_subtensor", proved, of_writing),

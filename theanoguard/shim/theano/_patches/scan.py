@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pytensor.compile.mode import optdb
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, NominalVariable
 from pytensor.graph.rewriting.db import RewriteDatabase
 from pytensor.scan import op as scan_op
 from pytensor.scan.op import Scan
@@ -129,7 +129,17 @@ def shape_of_scan(self, *args):
     return list(args[-1][first : first + states])
 
 
+_init_scan = Scan.__init__
+
+
+def name_inputs(self, inputs, *args, **kwargs):
+    """Keep the names of a loop's inner inputs, which PyTensor drops."""
+    _init_scan(self, inputs, *args, **kwargs)
+    self.inner_names = [None if isinstance(v, NominalVariable) else v.name for v in inputs]
+
+
 PATCHES = [
+    Patch(Scan, "__init__", name_inputs),
     Patch(scan_op, "infer_shape", ShapesOnRequest),
     Patch(Scan, "infer_shape", shape_of_scan),
     Patch(

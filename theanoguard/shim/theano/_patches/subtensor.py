@@ -9,13 +9,21 @@ from functools import wraps
 
 import numpy as np
 from pytensor.compile.mode import optdb
+from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Variable
 from pytensor.graph.rewriting.basic import copy_stack_trace
 from pytensor.graph.type import Type
 from pytensor.scalar.basic import Add, ScalarType, get_scalar_type, int64
+from pytensor.sparse import construct_sparse_from_list
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.exceptions import AdvancedIndexingError
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor, get_constant_idx, inc_subtensor
+from pytensor.tensor.subtensor import (
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+    get_constant_idx,
+    inc_subtensor,
+)
 
 from theanoguard._pytensor import (
     advanced_increment_ops,
@@ -23,7 +31,7 @@ from theanoguard._pytensor import (
     increment_broadcast_checks,
 )
 
-from ..tensor.subtensor import AdvancedIncSubtensor1, each_part
+from ..tensor.subtensor import AdvancedIncSubtensor1, AdvancedSubtensor1, each_part
 from . import Patch, called_by_pytensor
 from .pickles import hold_pairs, numbered
 
@@ -183,9 +191,38 @@ def local_set_to_inc_subtensor(fgraph, node):
     return None
 
 
+_init_index = AdvancedSubtensor.__init__
+_pull_back_index = AdvancedSubtensor.pullback
+
+
+def init_index(self, idx_list=(0,), sparse_grad=False):
+    """Make an index: by Theano's arguments, one of rows, whose gradient may be sparse."""
+    _init_index(self, idx_list)
+    self.sparse_grad = sparse_grad
+
+
+def pull_back_index(self, inputs, outputs, cotangents):
+    """Return the gradients, of which the first is sparse if the index was made for that."""
+    if not vars(self).get("sparse_grad"):
+        return _pull_back_index(self, inputs, outputs, cotangents)
+    x, rows = inputs
+    if x.ndim != 2:
+        raise TypeError(
+            "AdvancedSubtensor1: you can't take the sparse grad from a tensor with ndim != 2. "
+            f"ndim is {x.ndim}"
+        )
+    return [construct_sparse_from_list(x, *cotangents, rows), DisconnectedType()()]
+
+
+# PyTensor 3.3 has the same class for every index, without Theano's argument.
+SPARSE_GRADIENTS = [
+    Patch(AdvancedSubtensor, "__init__", init_index),
+    Patch(AdvancedSubtensor, "pullback", pull_back_index),
+]
 set_to_inc = optdb["canonicalize"]["local_set_to_inc_subtensor"]
 
 PATCHES = [
+    *(SPARSE_GRADIENTS if AdvancedSubtensor1 is AdvancedSubtensor else []),
     Patch(set_to_inc, "fn", local_set_to_inc_subtensor),
     Patch(set_to_inc, "_tracks", list(advanced_increment_ops)),
     Patch(set_to_inc, "_tracked_types", advanced_increment_ops),

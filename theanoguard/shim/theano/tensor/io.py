@@ -1,25 +1,14 @@
-"""Theano's ``theano.tensor.io``: arrays from files."""
+"""Theano's ``theano.tensor.io``: arrays from files and, with mpi4py, from other processes."""
 
 import numpy as np
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.op import Op
-from pytensor.graph.type import Type
 
+from theanoguard._pytensor import input_shapes
+
+from ..gof.sched import key_to_cmp
+from ..gof.type import generic
 from .basic import tensor
-
-
-class _Path(Type):
-    """The type of a file's name."""
-
-    def filter(self, data, strict=False, allow_downcast=None):
-        """Take anything, as Theano's ``Generic`` does."""
-        return data
-
-    def __eq__(self, other):
-        return type(self) is type(other)
-
-    def __hash__(self):
-        return hash(type(self))
 
 
 class LoadFromDisk(Op):
@@ -39,7 +28,7 @@ class LoadFromDisk(Op):
     def make_node(self, path):
         """Take the name of the file, or a variable of it."""
         if isinstance(path, str):
-            path = Constant(_Path(), path)
+            path = Constant(generic, path)
         return Apply(self, [path], [tensor(self.dtype, broadcastable=self.broadcastable)])
 
     def perform(self, node, inputs, outputs):
@@ -58,5 +47,135 @@ def load(path, dtype, broadcastable, mmap_mode=None):
     return LoadFromDisk(dtype, broadcastable, mmap_mode)(path)
 
 
-# Message passing needs mpi4py in Theano, too, and its Ops come from nowhere else.
-mpi_enabled = False
+try:
+    from mpi4py import MPI
+except ImportError:
+    mpi_enabled = False
+else:
+    mpi_enabled = True
+    comm = MPI.COMM_WORLD
+
+
+class MPIRecv(Op):
+    """Begin to receive an array by MPI; the outputs are the request and the array."""
+
+    __props__ = ("source", "tag", "shape", "dtype")
+
+    def __init__(self, source, tag, shape, dtype):
+        self.source = source
+        self.tag = tag
+        self.shape = shape
+        self.dtype = np.dtype(dtype)
+        self.broadcastable = (False,) * len(shape)
+
+    def make_node(self):
+        """Take no inputs."""
+        return Apply(self, [], [generic(), tensor(self.dtype, broadcastable=self.broadcastable)])
+
+    def perform(self, node, inputs, outputs):
+        """Ask for the array."""
+        data = np.zeros(self.shape, self.dtype)
+        outputs[0][0], outputs[1][0] = comm.Irecv(data, self.source, self.tag), data
+
+    def infer_shape(self, *args):
+        """Return the shape that is given."""
+        return [None, self.shape]
+
+    def do_constant_folding(self, *args):
+        """Refuse: each call receives another array."""
+        return False
+
+
+class MPIRecvWait(Op):
+    """Wait for a request of `MPIRecv`; the output is the array."""
+
+    __props__ = ("tag",)
+    view_map = {0: [1]}
+
+    def __init__(self, tag):
+        self.tag = tag
+
+    def make_node(self, request, data):
+        """Take the outputs of `MPIRecv`."""
+        return Apply(self, [request, data], [data.type()])
+
+    def perform(self, node, inputs, outputs):
+        """Wait."""
+        request, outputs[0][0] = inputs
+        request.wait()
+
+    def infer_shape(self, *args):
+        """Return the shape of the array."""
+        return [input_shapes(args)[1]]
+
+
+class MPISend(Op):
+    """Begin to send an array by MPI; the outputs are the request and the array."""
+
+    __props__ = ("dest", "tag")
+    view_map = {1: [0]}
+
+    def __init__(self, dest, tag):
+        self.dest = dest
+        self.tag = tag
+
+    def make_node(self, data):
+        """Take the array."""
+        return Apply(self, [data], [generic(), data.type()])
+
+    def perform(self, node, inputs, outputs):
+        """Send the array."""
+        (data,) = inputs
+        outputs[0][0], outputs[1][0] = comm.Isend(data, self.dest, self.tag), data
+
+
+class MPISendWait(Op):
+    """Wait for a request of `MPISend`."""
+
+    __props__ = ("tag",)
+
+    def __init__(self, tag):
+        self.tag = tag
+
+    def make_node(self, request, data):
+        """Take the outputs of `MPISend`."""
+        return Apply(self, [request, data], [generic()])
+
+    def perform(self, node, inputs, outputs):
+        """Wait."""
+        inputs[0].wait()
+        outputs[0][0] = True
+
+
+def isend(var, dest, tag):
+    """Begin to send a variable's value."""
+    return MPISend(dest, tag)(var)
+
+
+def send(var, dest, tag):
+    """Send a variable's value, and wait until it is sent."""
+    return MPISendWait(tag)(*isend(var, dest, tag))
+
+
+def irecv(shape, dtype, source, tag):
+    """Begin to receive an array."""
+    return MPIRecv(source, tag, shape, dtype)()
+
+
+def recv(shape, dtype, source, tag):
+    """Receive an array, and wait for it."""
+    return MPIRecvWait(tag)(*irecv(shape, dtype, source, tag))
+
+
+def mpi_send_wait_key(a):
+    """Return a key by which requests come first and waiting for them last."""
+    return isinstance(a.op, MPIRecvWait | MPISendWait) - isinstance(a.op, MPIRecv | MPISend)
+
+
+def mpi_tag_key(a):
+    """Return the tag of a node that sends or receives, else 0."""
+    return a.op.tag if isinstance(a.op, MPISend | MPIRecv | MPIRecvWait | MPISendWait) else 0
+
+
+mpi_keys = (mpi_send_wait_key, mpi_tag_key)
+mpi_cmps = mpi_send_wait_cmp, mpi_tag_cmp = tuple(map(key_to_cmp, mpi_keys))
