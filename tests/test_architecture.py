@@ -53,6 +53,7 @@ OPTIONAL = {
     "anywidget",
     "ipywidgets",
     "matplotlib",
+    "mpi4py",
     "parameterized",
     "pydot",
     "pymc",

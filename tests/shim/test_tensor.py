@@ -384,7 +384,7 @@ def test_arrays_that_other_processes_send(shim, monkeypatch):
     from theano.tensor import io
 
     T, mailbox = shim.tensor, Mailbox()
-    monkeypatch.setattr(io, "comm", mailbox, raising=False)
+    monkeypatch.setattr(io, "communicator", lambda: mailbox)
     x = T.dmatrix("x")
     outputs = [io.send(x + 1, 1, 12), io.send(x, 1, 11), x * 2]
     linker = shim.OpWiseCLinker(schedule=sort_schedule_fn(*io.mpi_cmps))

@@ -1,5 +1,7 @@
 """Theano's ``theano.tensor.io``: arrays from files and, with mpi4py, from other processes."""
 
+from importlib.util import find_spec
+
 import numpy as np
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.op import Op
@@ -47,13 +49,14 @@ def load(path, dtype, broadcastable, mmap_mode=None):
     return LoadFromDisk(dtype, broadcastable, mmap_mode)(path)
 
 
-try:
+mpi_enabled = find_spec("mpi4py") is not None
+
+
+def communicator():
+    """Return MPI's communicator of all processes."""
     from mpi4py import MPI
-except ImportError:
-    mpi_enabled = False
-else:
-    mpi_enabled = True
-    comm = MPI.COMM_WORLD
+
+    return MPI.COMM_WORLD
 
 
 class MPIRecv(Op):
@@ -75,7 +78,7 @@ class MPIRecv(Op):
     def perform(self, node, inputs, outputs):
         """Ask for the array."""
         data = np.zeros(self.shape, self.dtype)
-        outputs[0][0], outputs[1][0] = comm.Irecv(data, self.source, self.tag), data
+        outputs[0][0], outputs[1][0] = communicator().Irecv(data, self.source, self.tag), data
 
     def infer_shape(self, *args):
         """Return the shape that is given."""
@@ -126,7 +129,7 @@ class MPISend(Op):
     def perform(self, node, inputs, outputs):
         """Send the array."""
         (data,) = inputs
-        outputs[0][0], outputs[1][0] = comm.Isend(data, self.dest, self.tag), data
+        outputs[0][0], outputs[1][0] = communicator().Isend(data, self.dest, self.tag), data
 
 
 class MPISendWait(Op):
