@@ -377,3 +377,25 @@ def test_a_finite_result_of_an_overflow_is_compared_with_the_exact_one(formula, 
         f(np.full(3, value))
     assert caught.value.explanation.meaning.kind == kind
     assert ("In exact arithmetic" in str(caught.value)) == (kind == "lost")
+
+
+MASKED = {
+    "a softmax": lambda x, m: pt.special.softmax(x + pt.log(m)),
+    "a logsumexp": lambda x, m: pt.logsumexp(x + pt.log(m)),
+    "a gradient": lambda x, m: pytensor.grad(pt.special.softmax(x + pt.log(m))[0], x),
+    "a harmonic mean": lambda x, m: 2 / (x / m).sum(),
+    "a survival": lambda x, m: pt.exp(-(x / m).cumsum()),
+}
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_what_is_advised_for_a_harmless_value_ends_the_error(name):
+    x, m = pt.dvectors("x", "m")
+    inputs, values = [x, m], [np.ones(2), np.array([1.0, 0.0])]
+    result = MASKED[name](x, m)
+    with pytest.raises(GuardError) as caught:
+        pytensor.function(inputs, result, mode=GuardMode())(*values)
+    assert caught.value.explanation.meaning.kind == "harmless"
+    advised = re.search(r"GuardMode\(.*?\)", caught.value.explanation.advice.text)[0]
+    fn = pytensor.function(inputs, result, mode=eval(advised))
+    assert np.isfinite(fn(*values)).all()

@@ -334,9 +334,7 @@ def _factors(nodes: Iterable[Any], free: Set[Any]) -> Iterator[Any]:
             )
 
 
-FOR_A_CALL = re.compile(
-    r"\b(?:maximum|minimum|clip)\(|exempt this value|, and must be (?:below|above)"
-)
+FOR_A_CALL = re.compile(r"\b(?:maximum|minimum|clip)\(|judge=|, and must be (?:below|above)")
 """What bounds a number, which in a log-density changes the posterior and hides the mistake, and
 what concerns a function that the user calls, who can choose its inputs."""
 

@@ -36,7 +36,8 @@ _GENERAL = {
     "lost": "Write the formula without this number: in logarithms, or with log1p, expm1, softplus,"
     " logsumexp or a difference that is computed first.",
     "too large": "The result itself is this large: keep its logarithm, or scale the inputs.",
-    "harmless": "If that is meant, exempt this value from the guard: GuardMode(exempt=[value]).",
+    "harmless": 'If that is meant, pass GuardMode(judge="result"): the guard then reports only what'
+    " makes a result bad.",
 }
 """What to do, by the kind of the fault, if there is no remedy."""
 
@@ -626,8 +627,7 @@ _TABLE = [
         "switch",
         "switch-chose-infinity",
         lambda s: not np.isfinite(s.result),
-        "The condition chose the branch that holds {result}. Check the condition for this call; if"
-        " the infinity is meant, exempt this value from the guard.",
+        "The condition chose the branch that holds {result}. Check the condition for this call.",
     ),
     (
         "sin cos tan",
