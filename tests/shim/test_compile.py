@@ -754,6 +754,17 @@ def test_order_of_nodes(shim, T):
         assert depends((following, node)) or str(node) <= str(following)
 
 
+@pytest.mark.parametrize("copy_inputs", [True, False])
+@pytest.mark.parametrize("copy_orphans", [True, False])
+def test_copies_of_constants(copy_inputs, copy_orphans, shim, T):
+    first, second = T.constant(1.5), T.constant(2.5)
+    inputs, outputs = shim.gof.graph.clone([first], [first + second], copy_inputs, copy_orphans)
+    assert (inputs[0] is first) != copy_inputs
+    assert (outputs[0].owner.inputs[1] is second) != copy_orphans
+    assert outputs[0].owner.inputs[0] is inputs[0]
+    assert shim.function([], outputs[0])() == 4
+
+
 def test_names_of_rewrites(shim):
     database = shim.gof.DB()
     database.register("one", shim.gof.opt.MergeOptimizer(), "a tag")

@@ -261,3 +261,12 @@ def test_coordinates_have_the_order_of_c(shim):
 
 def test_a_number_of_numpy_is_shared_with_a_pattern(shim):
     assert shim.shared(np.float64(0.5), broadcastable=()).type == shim.tensor.dscalar
+
+
+def test_an_index_by_the_op(shim):
+    T = shim.tensor
+    x = T.dmatrix("x")
+    step = T.type_other.SliceConstant(T.type_other.slicetype, slice(1, None, 2))
+    part = T.subtensor.AdvancedSubtensor()(x, [2, 0], step)
+    value = np.arange(12.0).reshape(3, 4)
+    np.testing.assert_array_equal(part.eval({x: value}), value[[2, 0], 1::2])

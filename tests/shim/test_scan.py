@@ -324,6 +324,24 @@ def test_variables_inside_a_loop_cannot_be_replaced(shim, x):
         map_variables(lambda v: v * 1 if v is inside else v, [products])
 
 
+@pytest.mark.parametrize("kind", ["loop", "OpFromGraph"])
+def test_a_tag_inside_a_loop_is_not_forgotten(kind, shim, x):
+    from theano.scan_module.scan_utils import map_variables
+
+    def step(a):
+        r = a * 2
+        r.tag.replacement = a * 3
+        return r
+
+    if kind == "loop":
+        out, _ = shim.scan(step, x)
+    else:
+        a = shim.tensor.dvector()
+        out = shim.OpFromGraph([a], [step(a)])(x)
+    with pytest.raises(NotImplementedError, match="inside"):
+        map_variables(lambda v: getattr(v.tag, "replacement", v), [out + 1])
+
+
 @pytest.mark.parametrize("taps", [[-1], [-1, -3]])
 @pytest.mark.parametrize("index", [-3, -2, -1, 0, 1, 2])
 def test_a_step_of_a_loop(taps, index, shim, T):

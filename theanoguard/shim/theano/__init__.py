@@ -86,8 +86,9 @@ def get_scalar_constant_value(v):
 def sparse_grad(var):
     """Return a variable like `var`, which is ``x[ints]``, whose gradient is a sparse matrix."""
     op = var.owner.op
-    assert isinstance(op, tensor.AdvancedSubtensor1)
-    return type(op)(sparse_grad=True)(*var.owner.inputs)
+    assert isinstance(op, tensor.AdvancedSubtensor | tensor.AdvancedSubtensor1)
+    assert op.idx_list == (0,)
+    return tensor.AdvancedSubtensor1(sparse_grad=True)(*var.owner.inputs)
 
 
 # Theano's modules import these, and legacy code takes them from there: "from theano import theano".

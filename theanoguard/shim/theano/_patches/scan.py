@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import optdb
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply, NominalVariable
+from pytensor.graph.basic import Apply, Constant, NominalVariable
 from pytensor.graph.rewriting.db import RewriteDatabase
+from pytensor.graph.traversal import ancestors
 from pytensor.scan import op as scan_op
 from pytensor.scan.op import Scan
 from pytensor.scan.rewriting import db
@@ -129,16 +131,34 @@ def shape_of_scan(self, *args):
     return list(args[-1][first : first + states])
 
 
+def tagged(inputs, outputs):
+    """Return the variables to which a program has given tags of its own."""
+    return [
+        v
+        for v in ancestors(outputs, blockers=inputs)
+        if not isinstance(v, Constant) and vars(v.tag).keys() - {"trace", "test_value"}
+    ]
+
+
+_init_graph = OpFromGraph.__init__
 _init_scan = Scan.__init__
 
 
-def name_inputs(self, inputs, *args, **kwargs):
-    """Keep the names of a loop's inner inputs, which PyTensor drops."""
-    _init_scan(self, inputs, *args, **kwargs)
+def init_graph(self, inputs, outputs, *args, **kwargs):
+    """Keep variables with tags, which PyTensor drops."""
+    _init_graph(self, inputs, outputs, *args, **kwargs)
+    self.inner_tagged = tagged(inputs, outputs)
+
+
+def name_inputs(self, inputs, outputs, *args, **kwargs):
+    """Keep the names of a loop's inner inputs, and variables with tags, which PyTensor drops."""
+    _init_scan(self, inputs, outputs, *args, **kwargs)
     self.inner_names = [None if isinstance(v, NominalVariable) else v.name for v in inputs]
+    self.inner_tagged = tagged(inputs, outputs)
 
 
 PATCHES = [
+    Patch(OpFromGraph, "__init__", init_graph),
     Patch(Scan, "__init__", name_inputs),
     Patch(scan_op, "infer_shape", ShapesOnRequest),
     Patch(Scan, "infer_shape", shape_of_scan),

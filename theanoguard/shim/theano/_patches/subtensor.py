@@ -15,6 +15,7 @@ from pytensor.graph.rewriting.basic import copy_stack_trace
 from pytensor.graph.type import Type
 from pytensor.scalar.basic import Add, ScalarType, get_scalar_type, int64
 from pytensor.sparse import construct_sparse_from_list
+from pytensor.tensor import as_tensor_variable
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.exceptions import AdvancedIndexingError
 from pytensor.tensor.subtensor import (
@@ -31,9 +32,9 @@ from theanoguard._pytensor import (
     increment_broadcast_checks,
 )
 
-from ..tensor.subtensor import AdvancedIncSubtensor1, AdvancedSubtensor1, each_part
+from ..tensor.subtensor import AdvancedIncSubtensor1, each_part
 from . import Patch, called_by_pytensor
-from .pickles import hold_pairs, numbered
+from .pickles import hold_pairs, index, numbered
 
 
 @property
@@ -192,13 +193,23 @@ def local_set_to_inc_subtensor(fgraph, node):
 
 
 _init_index = AdvancedSubtensor.__init__
+_make_index = AdvancedSubtensor.make_node
 _pull_back_index = AdvancedSubtensor.pullback
 
 
-def init_index(self, idx_list=(0,), sparse_grad=False):
+def init_index(self, idx_list=None, sparse_grad=False):
     """Make an index: by Theano's arguments, one of rows, whose gradient may be sparse."""
-    _init_index(self, idx_list)
+    _init_index(self, (0,) if idx_list is None else idx_list)
+    self.takes_any = idx_list is None
     self.sparse_grad = sparse_grad
+
+
+def make_index(self, x, *indices):
+    """Index a tensor.  An Op that was made by Theano's arguments takes other indices as well."""
+    if vars(self).get("takes_any") and len(indices) > 1:
+        places = (index(i) if isinstance(i, Variable) else i for i in indices)
+        return as_tensor_variable(x)[tuple(places)].owner
+    return _make_index(self, x, *indices)
 
 
 def pull_back_index(self, inputs, outputs, cotangents):
@@ -214,15 +225,13 @@ def pull_back_index(self, inputs, outputs, cotangents):
     return [construct_sparse_from_list(x, *cotangents, rows), DisconnectedType()()]
 
 
-# PyTensor 3.3 has the same class for every index, without Theano's argument.
-SPARSE_GRADIENTS = [
-    Patch(AdvancedSubtensor, "__init__", init_index),
-    Patch(AdvancedSubtensor, "pullback", pull_back_index),
-]
 set_to_inc = optdb["canonicalize"]["local_set_to_inc_subtensor"]
 
 PATCHES = [
-    *(SPARSE_GRADIENTS if AdvancedSubtensor1 is AdvancedSubtensor else []),
+    Patch(AdvancedSubtensor, "__init__", init_index),
+    Patch(AdvancedSubtensor, "make_node", make_index),
+    # 3.3 has the same class for every index, without Theano's argument.
+    Patch(AdvancedSubtensor, "pullback", pull_back_index),
     Patch(set_to_inc, "fn", local_set_to_inc_subtensor),
     Patch(set_to_inc, "_tracks", list(advanced_increment_ops)),
     Patch(set_to_inc, "_tracked_types", advanced_increment_ops),

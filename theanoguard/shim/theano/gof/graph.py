@@ -2,9 +2,10 @@
 
 from collections import deque
 from contextlib import contextmanager
+from copy import copy
 
 from pytensor.graph import traversal
-from pytensor.graph.basic import Constant, Variable, equal_computations
+from pytensor.graph.basic import Constant, Variable, clone_get_equiv, equal_computations
 
 default_leaf_formatter = str
 _init_variable = Variable.__init__
@@ -75,6 +76,21 @@ def variables(i, o):
 def orphans(i, o):
     """Return the variables without owner that `o` depends on and that are not in `i`."""
     return variables_and_orphans(i, o)[1]
+
+
+def clone(i, o, copy_inputs=True, copy_orphans=None):
+    """Return copies of the inputs and outputs of a graph; PyTensor's has the same constants."""
+    copy_orphans = copy_inputs if copy_orphans is None else copy_orphans
+    leaves = [*(i if copy_inputs else ()), *(orphans(i, o) if copy_orphans else ())]
+    memo = {v: _copy_constant(v) for v in leaves if isinstance(v, Constant)}
+    copies = clone_get_equiv(i, o, copy_inputs, copy_orphans, memo)
+    return [copies[v] for v in i], [copies[v] for v in o]
+
+
+def _copy_constant(constant):
+    new = type(constant)(constant.type, constant.data, name=constant.name)
+    new.tag = copy(constant.tag)
+    return new
 
 
 def ops(i, o):

@@ -75,7 +75,7 @@ def map_variables(replacer, graphs, additional_inputs=()):
     new = {x: replacer(x) for x in graph_inputs(graphs)}
     for node in io_toposort([], graphs):
         if (inner := getattr(node.op, "fgraph", None)) is not None:
-            for x in inner.variables:
+            for x in (*inner.variables, *getattr(node.op, "inner_tagged", ())):
                 if replacer(x) is not x:
                     raise NotImplementedError(
                         f"the variable {x} to be replaced is inside of {node.op}.\n"
