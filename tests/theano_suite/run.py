@@ -15,10 +15,10 @@ The tests come from Theano's source distribution, which ``--source DIR`` names w
 unpacked already; else pip downloads it, which takes a Python 3.7.  With ``--if-available`` nothing
 fails where that cannot be done.  ``expected/<area>.txt`` lists the tests that do not pass under the
 shim, each with its reason, and the run fails if one that is listed passes or one that is not listed
-does not.  A line may end in a condition, as ``if scipy<1.18``.  A test with a ``!`` before it takes
-longer than anyone would wait: it is not run, and counts as one that does not pass.  A test with a
-``~`` looks at the nodes of a compiled graph or at a helper of Theano's own.  It runs without these
-assertions, must pass, and is counted apart.
+does not.  A line may end in a condition: ``if scipy<1.18`` or ``if no dot``.  A test with a ``!``
+before it takes longer than anyone would wait: it is not run, and counts as one that does not pass.
+A test with a ``~`` looks at the nodes of a compiled graph or at a helper of Theano's own.  It runs
+without these assertions, must pass, and is counted apart.
 ``passes_1_0_5/<area>.txt`` lists what passes under Theano 1.0.5 itself; ``--record-105`` writes it.
 
 With ``--audit`` every function is guarded, and the run fails only where the guard would have missed
@@ -42,6 +42,7 @@ from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -350,7 +351,10 @@ def keep_passes(area, file, found):
 
 
 def holds(condition):
-    """Whether the version of a package is one of those that a condition names."""
+    """Whether a package has a version that a condition names, or there is ``no`` such program."""
+    if condition.startswith("no "):
+        name = condition.removeprefix("no ")
+        return shutil.which(name) is None and find_spec(name) is None
     requirement = Requirement(condition)
     return requirement.specifier.contains(version(requirement.name), prereleases=True)
 
@@ -396,8 +400,12 @@ def compare(area, results, passes, whole):
     unrun = marked("!", area)
     expected = [pattern for pattern in read_expected(area) if pattern[0] not in "!~"]
     complaints = []
+
+    def is_listed(test):
+        return any(matches(test, pattern) for pattern in expected)
+
     for test, result in results.items():
-        listed = any(matches(test, pattern) for pattern in expected)
+        listed = is_listed(test)
         good = result.outcome == "passed" or (result.outcome == "skipped" and test not in passes)
         if good and listed and result.outcome == "passed":
             complaints.append(f"{test}  passes, but is listed")
@@ -405,7 +413,9 @@ def compare(area, results, passes, whole):
             complaints.append(f"{test}  # {result.outcome}: {result.reason}")
     if whole:
         complaints += [
-            f"{test}  # was not run" for test in sorted(passes - results.keys() - {*unrun})
+            f"{test}  # was not run"
+            for test in sorted(passes - results.keys() - {*unrun})
+            if not is_listed(test)
         ]
         complaints += [
             f"{pattern}  is listed, but there is no such test"
