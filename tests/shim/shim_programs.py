@@ -7,6 +7,7 @@
 A program runs with ``theano``, ``T`` and ``np``.
 """
 
+import importlib
 import json
 import os
 import textwrap
@@ -152,11 +153,57 @@ PROGRAMS = {
         y = T.cast(T.fmatrix("x"), "float64")
         result = [str(y.owner.op), type(y.owner.op.scalar_op).__name__]
     """,
+    "patterns of results whose lengths are constants": """
+        i, s, v, m = T.lscalar("i"), T.dscalar("s"), T.dvector("v"), T.dmatrix("m")
+        u = T.TensorType("float64", (True, True))("u")
+        one, shared = T.constant(np.ones((1, 1))), theano.shared(np.ones((1, 1)))
+        results = [
+            T.eye(1), T.eye(1, 3), T.eye(3, 1), T.eye(i, 1), T.identity_like(u), T.tri(1),
+            T.dot(T.eye(1), m), T.dot(m, T.eye(1)), T.grad(T.dot(m, T.eye(1)).sum(), m),
+            T.grad(T.dot(shared, T.eye(1)).sum(), shared), T.grad((m * T.eye(1)).sum(), m),
+            T.grad(T.concatenate([m, T.eye(1)]).sum(), m), T.stack([s]), T.stack([1.0]),
+            T.stack([s, s]), T.stack([v]), T.as_tensor_variable([s]),
+            T.arange(1), T.diag(T.ones(1)), T.zeros((1, 3)), T.alloc(0.0, 1, i),
+            T.slinalg.expm(u), *T.nlinalg.qr(one), T.nlinalg.matrix_inverse(one),
+            theano.map(lambda a: T.eye(1), v)[0], theano.ifelse.ifelse(s, T.eye(1), T.eye(1)),
+            v.reshape((1, -1)), T.tile(v, (1, 1)), T.repeat(T.zeros((1, 3)), 2, axis=0),
+        ]
+        result = [[bool(one) for one in part.broadcastable] for part in results]
+    """,
+    "descent along a product with an identity of one row": """
+        w = theano.shared(np.zeros((1, 1)))
+        cost = T.sum(0.5 * T.dot(T.dot(w - 2, T.eye(1)), (w - 2).T))
+        f = theano.function([], cost, updates=[(w, w - 0.5 * T.grad(cost, w))])
+        result = [float(f()), float(f()), w.get_value().tolist()]
+    """,
+    "an update by one number in a list": """
+        s, w = T.dscalar("s"), theano.shared(np.zeros(1))
+        f = theano.function([s], w, updates=[(w, T.stack([s * 2]))])
+        f(3)
+        result = [f(1).tolist(), w.get_value().tolist()]
+    """,
+    "text of operations that overwrite their input": """
+        x, y = T.dmatrix("x"), T.dmatrix("y")
+        one = [
+            T.exp, T.log, T.sqr, T.sqrt, T.tanh, abs, T.inv, T.sgn, T.ceil, T.erf, T.gammaln,
+            T.nnet.sigmoid, T.nnet.softplus, T.nnet.ultra_fast_sigmoid, lambda a: -a,
+        ]
+        two = [
+            lambda a, b: a * b, lambda a, b: a - b, lambda a, b: a / b, lambda a, b: a ** b,
+            lambda a, b: a // b, T.maximum, T.minimum, lambda a, b: T.switch(T.gt(a, b), a, b),
+        ]
+        outputs = [f(T.dot(x, x)) for f in one] + [f(T.dot(x, x), y) for f in two]
+        result = []
+        for output in outputs:
+            f = theano.function([x, y], output, on_unused_input="ignore", mode="FAST_RUN")
+            result.append([str(n.op) for n in f.maker.fgraph.toposort() if ")]" in str(n.op)])
+    """,
 }
 
 
 def run(program, theano):
     """Return what a program sets, or the name of the exception that it raises."""
+    importlib.import_module("theano.tensor.slinalg")
     names = {"theano": theano, "T": theano.tensor, "np": np}
     try:
         with warnings.catch_warnings():

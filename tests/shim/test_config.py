@@ -131,6 +131,17 @@ def test_without_a_compiler_reductions_are_right():
     assert show(change, expression.format("mode=None"), THEANORC=os.devnull) == ["None", "2.0"]
 
 
+@pytest.mark.parametrize(("flags", "compiles"), [("cxx=", False), ("", True)])
+def test_without_a_compiler_debug_mode_runs_python_only(flags, compiles, needs_cxx):
+    shown = show(
+        "theano.config.DebugMode.check_c",
+        "theano.function([], theano.shared(2.0) * 3, mode='DebugMode')().tolist()",
+        THEANO_FLAGS=flags,
+        THEANORC=os.devnull,
+    )
+    assert shown[-2:] == [str(compiles), "6.0"]
+
+
 def test_setting(shim):
     config = shim.config
     before = config.floatX

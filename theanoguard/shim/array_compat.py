@@ -1,4 +1,4 @@
-"""Old abilities of NumPy's arrays: methods, lists of slices as indices, one element as a number."""
+"""Old abilities of NumPy's arrays: methods, lists as indices, one element as a number."""
 
 import ctypes
 
@@ -8,29 +8,30 @@ IMMUTABLE = 1 << 8  # the flag of a type whose attributes cannot be set
 _getitem, _setitem = np.ndarray.__getitem__, np.ndarray.__setitem__
 
 
-def of_dimensions(index, error):
-    """Return a list of slices as the tuple that it stood for; for any other index raise `error`."""
-    if type(index) is list and any(
-        part is None or part is Ellipsis or isinstance(part, slice) for part in index
+def as_tuple(index):
+    """Return an index; a list of arrays or slices as the tuple that it was until NumPy 1.23."""
+    if (
+        type(index) is list
+        and len(index) < 32
+        and any(
+            part is None or part is Ellipsis or isinstance(part, slice | np.ndarray)
+            for part in index
+        )
     ):
         return tuple(index)
-    raise error
+    return index
 
 
 def getitem(self, index):
-    """Return what an index selects; it may be a list of slices."""
-    try:
-        return _getitem(self, index)
-    except IndexError as error:
-        return _getitem(self, of_dimensions(index, error))
+    """Return what an index selects; it may be a list of arrays or slices."""
+    return _getitem(self, as_tuple(index))
 
 
 def setitem(self, index, value):
-    """Set what an index selects; it may be a list of slices, and the value of a place an array."""
+    """Set what an index selects, as in `getitem`; the value of a place may be an array."""
+    index = as_tuple(index)
     try:
         _setitem(self, index, value)
-    except IndexError as error:
-        _setitem(self, of_dimensions(index, error), value)
     except (TypeError, ValueError):
         if not isinstance(value, np.ndarray) or value.size != 1 or value.ndim == 0:
             raise

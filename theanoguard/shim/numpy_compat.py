@@ -9,7 +9,7 @@ import sys
 import unittest
 import warnings
 from importlib.util import find_spec
-from types import ModuleType, SimpleNamespace
+from types import GeneratorType, ModuleType, SimpleNamespace
 
 import numpy as np
 
@@ -64,6 +64,7 @@ def argsort(a, axis=-1, kind=None, order=None, *, stable=None):
 
 
 _fromstring, _take_along_axis, _unique = np.fromstring, np.take_along_axis, np.unique
+_sum = np.sum
 
 
 def fromstring(string, dtype=float, count=-1, *, sep="", **kwargs):
@@ -72,6 +73,11 @@ def fromstring(string, dtype=float, count=-1, *, sep="", **kwargs):
         return _fromstring(string, dtype, count, sep=sep, **kwargs)
     data = string.encode("latin1") if isinstance(string, builtins.str) else string
     return np.frombuffer(data, dtype, count, **kwargs).copy()
+
+
+def sum_(a, *args, **kwargs):
+    """Return `numpy.sum`; that of a generator is the sum of what it yields."""
+    return builtins.sum(a) if isinstance(a, GeneratorType) else _sum(a, *args, **kwargs)
 
 
 def take_along_axis(arr, indices, axis=-1):
@@ -94,6 +100,7 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
 REPLACED = {
     "argsort": argsort,
     "fromstring": fromstring,
+    "sum": sum_,
     "take_along_axis": take_along_axis,
     "unique": unique,
 }
@@ -359,8 +366,8 @@ def missing(module):
 def install():
     """Add the old names that today's NumPy and SciPy do not have, and an old `argsort`.
 
-    Arrays get their old methods.  They take lists of slices as indices, and an array of one element
-    is a number.
+    Arrays get their old methods.  They take lists of arrays and slices as indices, and an array of
+    one element is a number.
 
     ``np.bool`` and ``np.long`` are not replaced, because NumPy 2 has types of these names.
 

@@ -1,4 +1,4 @@
-"""A plugin of pytest that gives Theano what pylearn2 imports and Theano had until 0.9."""
+"""A plugin of pytest that gives Theano what projects import and Theano had until 0.9."""
 
 import importlib
 import sys
@@ -15,12 +15,23 @@ MODULES = {
     "theano.sandbox.cuda.dnn": {"dnn_available": lambda: False, "dnn_pool": None},
     "theano.sandbox.cuda.type": {"CudaNdarrayType": type("CudaNdarrayType", (), {})},
 }
+# Names that have moved: their module, and where each is now.
+MOVED = {
+    "theano.tensor.signal.downsample": (
+        "theano.tensor.signal.pool",
+        {"max_pool_2d": "pool_2d", "DownsampleFactorMax": "Pool"},
+    )
+}
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure():
     """Add the modules to Theano, which a shim may be."""
-    for name, values in MODULES.items():
+    moved = {
+        name: {old: getattr(importlib.import_module(home), new) for old, new in names.items()}
+        for name, (home, names) in MOVED.items()
+    }
+    for name, values in {**MODULES, **moved}.items():
         parent, _, own = name.rpartition(".")
         importlib.import_module(parent)
         module = values

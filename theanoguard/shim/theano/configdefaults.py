@@ -397,6 +397,8 @@ def settle():
     """Set in PyTensor and NumPy what follows from the user's flags, or from Theano's defaults."""
     if pytensor.config.linker == "auto":
         put(PYTENSOR["linker"], "cvm" if pytensor.config.cxx else "vm")
+    if not pytensor.config.cxx and given("DebugMode.check_c") is None:
+        put(PYTENSOR["DebugMode__check_c"], False)
     if pytensor.config.exception_verbosity == "low":
         put(PYTENSOR["exception_verbosity"], "medium")
     if PYTENSOR["compiledir"] in _before:

@@ -14,10 +14,13 @@ from pytensor.tensor.basic import (
     AllocDiag,
     ARange,
     ExtractDiag,
+    Eye,
+    MakeVector,
     Split,
     get_scalar_constant_value,
 )
 from pytensor.tensor.exceptions import NotScalarConstantError
+from pytensor.tensor.linalg import QR, Expm
 from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type_other import NoneTypeT, SliceType
@@ -69,9 +72,9 @@ def no_ones(node):
     return [False] * node.outputs[0].type.ndim
 
 
-def pattern_of_diagonal(node):
-    """Return the output's pattern, with the diagonal itself not broadcastable."""
-    return [*node.outputs[0].type.broadcastable[:-1], False]
+def pattern_of_vector(node):
+    """Return the pattern of joined numbers.  PyTensor wants to know the length of a shape."""
+    return [node.outputs[0].type.dtype == "int64"]
 
 
 def pattern_of_input(node):
@@ -82,9 +85,8 @@ def pattern_of_input(node):
 # The pattern of the output in Theano, by Op.  A dimension is broadcastable in the shim only if it
 # is broadcastable in both Theano and PyTensor.
 PATTERNS = {
-    ARange: no_ones,
-    AllocDiag: no_ones,
-    ExtractDiag: no_ones,
+    **dict.fromkeys((ARange, AllocDiag, Expm, ExtractDiag, Eye, QR), no_ones),
+    MakeVector: pattern_of_vector,
     Reshape: pattern_of_reshape,
     Split: pattern_of_input,
     Subtensor: pattern_of_slices,

@@ -6,6 +6,7 @@ import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import Add, Cast, Composite, Identity, Mul, ScalarConstant, ScalarOp
+from pytensor.scalar.math import Sigmoid, Softplus
 from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.sharedvar import TensorSharedVariable
@@ -155,6 +156,12 @@ def set_dimshuffle_state(self, state):
 # Theano's names of scalar operations, by PyTensor's.
 _SCALARS = {name: op for name, op in vars(scalar.basic).items() if isinstance(op, ScalarOp)}
 _NAMES = {str(op): name for name, op in _SCALARS.items()} | {name: name for name in _SCALARS}
+# Theano's names of their classes: an operation that overwrites an input is named by its class.
+_CLASSES = {
+    **{kind: name for name, kind in vars(scalar.basic).items() if isinstance(kind, type)},
+    Sigmoid: "ScalarSigmoid",
+    Softplus: "ScalarSoftplus",
+}
 
 
 @property
@@ -183,6 +190,9 @@ def str_elemwise(self):
     if isinstance(self.scalar_op, Cast):
         name = f"Cast{{{self.scalar_op.o_type.dtype}}}"
     if self.inplace_pattern:
+        if not isinstance(self.scalar_op, Composite | Cast):
+            kind = type(self.scalar_op)
+            name = _CLASSES.get(kind, kind.__name__)
         return f"{type(self).__name__}{{{name}}}{sorted(self.inplace_pattern.items())}"
     if isinstance(self.scalar_op, Composite | Cast | Identity):
         return f"{type(self).__name__}{{{name}}}"

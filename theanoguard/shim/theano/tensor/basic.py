@@ -208,6 +208,8 @@ def stack(*tensors, **kwargs):
             "theano.tensor.stack(tensors, axis)."
         )
     stacked = pt_basic.stack(tensors, axis)
+    if len(tensors) == 1 and stacked.ndim == 1:
+        return pt_basic.MakeVector(stacked.dtype)(*tensors)
     if isinstance(stacked.owner.op, pt_basic.Join):
         return _one_node.join(axis, *stacked.owner.inputs[-len(tensors) :])
     return stacked
