@@ -66,6 +66,7 @@ class Suite:
 
 LASAGNE = "Lasagne/Lasagne 5d3c63c"
 FUEL = "mila-iqia/fuel 1d6292d"
+SNL = "mackelab/snl 3da9ec0"
 BLOCKS = "mila-iqia/blocks c69c2dc"
 # What a release of PyMC3 has of these files is run.  (The others take hours without a compiler.)
 PYMC3 = tuple(
@@ -137,25 +138,21 @@ SUITES = {
     ),
     "neupy": Suite("itdxer/neupy 0ccc834", ("tests/**/test_*.py",)),
     "carl": Suite("diana-hep/carl fb88e63", ("tests/**/test_*.py",), "cxx="),
-    "delfi": Suite("mackelab/delfi 62a99a8", ("tests/**/test_*.py",), needs=(LASAGNE,)),
-    "Mariana": Suite("tariqdaouda/Mariana a215728", ("Mariana/tests/*tests.py",), needs=(LASAGNE,)),
+    "delfi": Suite("mackelab/delfi 62a99a8", ("tests/**/test_*.py",), needs=(LASAGNE, SNL)),
     "smartlearner": Suite("SMART-Lab/smartlearner 0afdcd3", ("tests/**/test*.py",)),
-    "Athenet": Suite("heurezjusz/Athenet 0bdda97", ("athenet/tests/test_*.py",)),
     "yann": Suite("ragavvenkatesan/yann 63f970c", ("tests/**/test_*.py",)),
     "pymanopt": Suite(
         "pymanopt/pymanopt baafea6", ("tests/test_*.py",), "cxx=", left_out="tests/test_tensorflow*"
     ),
     "keras-rl": Suite("keras-rl/keras-rl ea7218b", ("tests/**/test_*.py",)),
-    "nolearn": Suite("dnouri/nolearn 8f44731", ("nolearn/**/test_*.py",), needs=(LASAGNE,)),
-    "dagbldr": Suite("dagbldr/dagbldr 3bfad37", ("dagbldr/**/test_*.py",)),
+    "dagbldr": Suite(
+        "dagbldr/dagbldr 3bfad37", ("dagbldr/**/test_*.py",), options=("-p", "theano_09")
+    ),
     "downhill": Suite("lmjohns3/downhill 42111ab", ("test/*_test.py",)),
     "recurrentshop": Suite("farizrahman4u/recurrentshop bd3a7e2", ("tests/test_*.py",)),
-    "exoplanet": Suite("exoplanet-dev/exoplanet 9624944", ("tests/**/*_test.py",), "cxx="),
-    "gelato": Suite("ferrine/gelato 7782802", ("gelato/tests/test_*.py",), needs=(LASAGNE,)),
     "pymc-learn": Suite("pymc-learn/pymc-learn 4f1ee68", ("pmlearn/**/test_*.py",), "cxx="),
     "pymc3-hmm": Suite("AmpersandTV/pymc3-hmm d621797", ("tests/test_*.py",), "cxx="),
     "pymc3_models": Suite("parsing-science/pymc3_models 1b8cca8", ("tests/**/test_*.py",), "cxx="),
-    "symbolic-pymc3": Suite("brandonwillard/symbolic-pymc3 13fa4a9", ("tests/test_*.py",), "cxx="),
     "ntm-lasagne": Suite(
         "snipsco/ntm-lasagne 65c950b", ("ntm/test/test_*.py",), "cxx=", (LASAGNE,), package=True
     ),

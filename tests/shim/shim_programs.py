@@ -170,6 +170,20 @@ PROGRAMS = {
         ]
         result = [[bool(one) for one in part.broadcastable] for part in results]
     """,
+    "patterns of gradients": """
+        k, w = T.constant(np.ones((1, 1))), theano.shared(np.ones((1, 1)))
+        m, r, c, v = T.dmatrix("m"), T.drow("r"), T.dcol("c"), T.dvector("v")
+        e, u = T.TensorType("float64", (1,))("e"), T.TensorType("float64", (1, 1))("u")
+        pairs = [
+            (T.dot(m, k), m), (T.dot(k, m), m), (T.dot(T.dot(m, k), k), m), (T.dot(e, m), m),
+            (T.dot(u, m), m), (T.dot(e, m), e), (T.dot(u, m), u), (T.dot(m, c), c),
+            (T.dot(r, m), r), (T.dot(v, c), c), (T.dot(w, k), w), (m * k, m), (w * k, w),
+            (T.concatenate([m, k]), m), (T.nlinalg.matrix_inverse(w), w), (T.sqr(w), w),
+        ]
+        one = [[bool(b) for b in T.grad(y.sum(), x).broadcastable] for y, x in pairs]
+        both = [g.type == x.type for g, x in zip(T.grad(T.dot(m, w * k).sum(), [m, w]), [m, w])]
+        result = [one, both]
+    """,
     "descent along a product with an identity of one row": """
         w = theano.shared(np.zeros((1, 1)))
         cost = T.sum(0.5 * T.dot(T.dot(w - 2, T.eye(1)), (w - 2).T))

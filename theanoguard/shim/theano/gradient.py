@@ -18,6 +18,7 @@ from pytensor.gradient import jacobian as pt_jacobian
 from pytensor.gradient import verify_grad as pt_verify_grad
 from pytensor.graph.basic import Variable
 
+from ._rebroadcast import rebroadcast
 from ._words import theanos_words
 
 DISCONNECTED = (
@@ -38,12 +39,22 @@ def grad(cost, wrt, *args, **kwargs):
         if not isinstance(elem, Variable):
             raise TypeError(f"Expected Variable, got {elem} of type {type(elem)}")
     try:
-        return pt_grad(cost, wrt, *args, **kwargs)
+        gradients = pt_grad(cost, wrt, *args, **kwargs)
     except DisconnectedInputError as error:
         if str(error).lstrip().startswith("Backtrace"):
             # Both Theano and PyTensor have a text and raise with the backtrace alone.
             error.args = (f"{DISCONNECTED}{error}",)
         raise
+    if isinstance(wrt, list | tuple):
+        return type(gradients)(map(_without_ones, gradients, wrt))
+    return _without_ones(gradients, wrt)
+
+
+def _without_ones(gradient, variable):
+    """Return a gradient whose dimensions are broadcastable only where those of `variable` are."""
+    patterns = (getattr(tensor, "broadcastable", ()) for tensor in (gradient, variable))
+    new = [axis for axis, (one, known) in enumerate(zip(*patterns, strict=False)) if one > known]
+    return rebroadcast(gradient, dict.fromkeys(new, False)) if new else gradient
 
 
 @wraps(pt_jacobian)
