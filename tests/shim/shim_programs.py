@@ -196,6 +196,39 @@ PROGRAMS = {
         f(3)
         result = [f(1).tolist(), w.get_value().tolist()]
     """,
+    "texts of errors": """
+        x, s, w = T.dmatrix("x"), T.dscalar("s"), theano.shared(1.0, "w")
+
+        class Undefined(theano.gof.Op):
+            __props__ = ()
+
+            def make_node(self, x):
+                return theano.gof.Apply(self, [x], [x.type()])
+
+            def perform(self, node, inputs, outputs):
+                raise KeyError("none")
+
+            def grad(self, inputs, gradients):
+                return [theano.gradient.grad_undefined(self, 0, inputs[0], "as it is")]
+
+        undefined, zeros = Undefined(), np.zeros((2, 2))
+        failing = [
+            lambda: theano.function([x], undefined(x))(zeros),
+            lambda: theano.function([x], [undefined(x), x.sum()])(zeros),
+            lambda: theano.function([x], T.exp(undefined(x)))(zeros),
+            lambda: theano.function([x], T.nlinalg.matrix_inverse(x))(zeros),
+            lambda: T.grad(undefined(x).sum(), x),
+            lambda: theano.scan(lambda a: a * w, T.dvector("v"), strict=True),
+        ]
+        result = []
+        for call in failing:
+            try:
+                call()
+            except Exception as error:
+                text = error.args[0].split("\\n")
+                kept = ("Outputs clients", "HINT: Use the Theano flag", "tensor.grad", "ScanOp")
+                result.append([line for line in text if line.startswith(kept)])
+    """,
     "text of operations that overwrite their input": """
         x, y = T.dmatrix("x"), T.dmatrix("y")
         one = [

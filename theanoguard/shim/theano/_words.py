@@ -22,6 +22,18 @@ WORDS = [
     (r"\.pytensorrc\b", ".theanorc"),
     (r"\bScalarType\(", "Scalar("),
     (r"is created \(use Theano flag", "is created(use Theano flag"),
+    (
+        r"for a debug print-out and storage map footprint of this Apply node",
+        "for a debugprint and storage map footprint of this apply node",
+    ),
+    # A client that is an output of the function.  Parentheses of a variable's name have two levels.
+    (r"(?<=[\[ ])output\[\d+\]\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)(?=[\],])", "'output'"),
+    (r"\A`grad` encountered a NaN\.", "tensor.grad encountered a NaN."),
+    (r"(?<= op is )undefined\.", "mathematically undefined."),
+    (
+        r"\AInner graph implicitly depends on shared variable (.*)\. Provide .*",
+        r"ScanOp is missing an input: \1",
+    ),
     (r"\ACost must be a scalar\.", "cost must be a scalar."),
     (r"\AMissing input: ", "Missing required input: "),
     (r"\AUnknown input: ", "Unknown input or state: "),

@@ -10,6 +10,7 @@ from pytensor.scan.basic import scan as pytensor_scan
 from pytensor.tensor.basic import get_scalar_constant_value
 from pytensor.tensor.exceptions import NotScalarConstantError
 
+from .._words import theanos_words
 from ..tensor import as_tensor_variable, unbroadcast
 from ..tensor._one_node import inside_of_loop
 from ..updates import OrderedUpdates
@@ -82,6 +83,7 @@ class _Step:
         return any(x in placeholders for x in self._inputs([update]))
 
 
+@theanos_words()
 def scan(
     fn,
     sequences=None,
