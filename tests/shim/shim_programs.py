@@ -196,6 +196,22 @@ PROGRAMS = {
         f(3)
         result = [f(1).tolist(), w.get_value().tolist()]
     """,
+    "lists that are no tensors": """
+        s, v = T.dscalar("s"), T.dvector("v")
+        result = []
+        for call in [
+            lambda: T.as_tensor_variable([[1], [1, 2]]),
+            lambda: T.as_tensor_variable(([1], [1, 2])),
+            lambda: T.as_tensor_variable([[s], [1, 2]]),
+            lambda: T.as_tensor_variable([v, 1]),
+            lambda: v + [[1], [1, 2]],
+            lambda: T.exp([[1.0], [1.0, 2.0]]),
+        ]:
+            try:
+                result.append(str(call().type))
+            except TypeError as error:
+                result.append("TypeError")
+    """,
     "texts of errors": """
         x, s, w = T.dmatrix("x"), T.dscalar("s"), theano.shared(1.0, "w")
 

@@ -107,6 +107,19 @@ def refuse_text(x, name, ndim, **kwargs):
     raise AsTensorError(f"Cannot convert {x} to TensorType", type(x))
 
 
+_of_sequence = _as_tensor_variable.dispatch(list)
+
+
+def of_sequence(x, name, ndim, **kwargs):
+    """Return a list or tuple as a tensor.  Parts of different lengths raise Theano's exception."""
+    try:
+        return _of_sequence(x, name, ndim, **kwargs)
+    except ValueError as error:
+        if ndim is not None:
+            raise
+        raise AsTensorError(f"Cannot convert {x} to TensorType", type(x)) from error
+
+
 def refuse_assignment(self, key, value):
     """Raise Python's own exception, with Theano's alternative in its message."""
     raise TypeError(
@@ -135,6 +148,8 @@ PATCHES = [
     Patch(Op, "__call__", call),
     Patch(_tensor_py_operators, "__setitem__", refuse_assignment),
     Conversion(str, refuse_text),
+    Conversion(list, of_sequence),
+    Conversion(tuple, of_sequence),
     Patch(utils, "simple_extract_stack", extract_stack),
     # A user who calls ``logging.basicConfig(level=logging.INFO)`` wants no messages of PyTensor.
     Level("pytensor", logging.WARNING),
