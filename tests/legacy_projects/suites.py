@@ -140,25 +140,20 @@ SUITES = {
     "carl": Suite("diana-hep/carl fb88e63", ("tests/**/test_*.py",), "cxx="),
     "delfi": Suite(
         "mackelab/delfi 62a99a8",
-        ("tests/**/test_*.py",),
+        # The other functional tests train for minutes.
+        ("tests/unit/test_*.py", "tests/functional/test_generator.py"),
         needs=(LASAGNE, SNL),
-        # It trains for ten minutes.
-        left_out="tests/functional/test_inference*",
     ),
     "smartlearner": Suite("SMART-Lab/smartlearner 0afdcd3", ("tests/**/test*.py",)),
-    "yann": Suite("ragavvenkatesan/yann 63f970c", ("tests/**/test_*.py",)),
     "pymanopt": Suite(
         "pymanopt/pymanopt baafea6", ("tests/test_*.py",), "cxx=", left_out="tests/test_tensorflow*"
     ),
-    "keras-rl": Suite("keras-rl/keras-rl ea7218b", ("tests/**/test_*.py",)),
+    "keras-rl": Suite("keras-rl/keras-rl ea7218b", ("tests/rl/**/test_*.py",)),
     "dagbldr": Suite(
         "dagbldr/dagbldr 3bfad37", ("dagbldr/**/test_*.py",), options=("-p", "theano_09")
     ),
     "downhill": Suite("lmjohns3/downhill 42111ab", ("test/*_test.py",)),
     "recurrentshop": Suite("farizrahman4u/recurrentshop bd3a7e2", ("tests/test_*.py",)),
-    "pymc-learn": Suite("pymc-learn/pymc-learn 4f1ee68", ("pmlearn/**/test_*.py",), "cxx="),
-    "pymc3-hmm": Suite("AmpersandTV/pymc3-hmm d621797", ("tests/test_*.py",), "cxx="),
-    "pymc3_models": Suite("parsing-science/pymc3_models 1b8cca8", ("tests/**/test_*.py",), "cxx="),
     "ntm-lasagne": Suite(
         "snipsco/ntm-lasagne 65c950b", ("ntm/test/test_*.py",), "cxx=", (LASAGNE,), package=True
     ),

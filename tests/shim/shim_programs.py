@@ -196,6 +196,16 @@ PROGRAMS = {
         f(3)
         result = [f(1).tolist(), w.get_value().tolist()]
     """,
+    "texts of types and queries": """
+        import theano.sparse
+
+        sparse = theano.sparse.csr_matrix("a", dtype="float32")
+        result = [
+            str(sparse.type), repr(sparse.type), str(theano.sparse.transpose(sparse).type),
+            str(theano.sparse.dot(sparse, T.fmatrix()).type), str(T.frow().type), str(sparse),
+            str(theano.gof.Query(include=["a"])),
+        ]
+    """,
     "lists that are no tensors": """
         s, v = T.dscalar("s"), T.dvector("v")
         result = []

@@ -109,7 +109,7 @@ PATCHES = [
     Patch(db.RewriteDatabaseQuery, "__str__", query_text),
     Patch(db.RewriteDatabaseQuery, "__eq__", same_query),
     Patch(db.RewriteDatabaseQuery, "__hash__", lambda self: hash(frozenset(self.include))),
-    Patch(db.OrderedSet, "__repr__", lambda self: f"OrderedSet({[*self]})"),
+    Patch(db.OrderedSet, "__repr__", lambda self: f"OrderedSet({[*self] or ''})"),
     Patch(db.OrderedSet, "intersection_update", intersection_update),
     Patch(compile_mode, "fast_run_linkers_to_mode", fast_run_modes()),
     adapting(graph_op.Op),

@@ -3,6 +3,7 @@
 import numpy as np
 from pytensor.graph.basic import Constant, Variable, as_string
 from pytensor.graph.fg import FunctionGraph
+from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant
 
@@ -45,6 +46,11 @@ def tensor_constant_text(self):
     return f"TensorConstant{{{text if len(text) <= 20 else f'{text[:10]}..{text[-10:]}'}}}"
 
 
+def sparse_type_text(self):
+    """Return the text of the type of a sparse matrix."""
+    return f"Sparse[{self.dtype}, {self.format}]"
+
+
 def graph_text(self):
     """Return the expressions of a graph's outputs, written as calls."""
     return f"[{', '.join(as_string(self.inputs, self.outputs))}]"
@@ -67,6 +73,8 @@ PATCHES = [
     Patch(Constant, "__repr__", variable_representation),
     Patch(TensorType, "__str__", type_text),
     Patch(TensorType, "__repr__", type_text),
+    Patch(SparseTensorType, "__str__", sparse_type_text),
+    Patch(SparseTensorType, "__repr__", sparse_type_text),
     Patch(Constant, "__str__", constant_text),
     Patch(TensorConstant, "__str__", tensor_constant_text),
 ]
