@@ -31,7 +31,9 @@ WORDS = [
     (r"\A`grad` encountered a NaN\.", "tensor.grad encountered a NaN."),
     (r"(?<= op is )undefined\.", "mathematically undefined."),
     (
-        r"\AInner graph implicitly depends on shared variable (.*)\. Provide .*",
+        # (PyTensor 3.3 and 3.0)
+        r"\A(?:Inner graph implicitly depends on shared variable |Scan is missing inputs: \[)"
+        r"(.*?)(?:\. Provide .*|\])\Z",
         r"ScanOp is missing an input: \1",
     ),
     (r"\ACost must be a scalar\.", "cost must be a scalar."),
