@@ -136,7 +136,9 @@ SUITES = {
         needs=(LASAGNE,),
         options=("-p", "theano_09"),
     ),
-    "neupy": Suite("itdxer/neupy 0ccc834", ("tests/**/test_*.py",)),
+    "neupy": Suite(
+        "itdxer/neupy 0ccc834", ("tests/**/test_*.py",), left_out="tests/layers/test_recurrent*"
+    ),
     "carl": Suite("diana-hep/carl fb88e63", ("tests/**/test_*.py",), "cxx="),
     "delfi": Suite(
         "mackelab/delfi 62a99a8",
@@ -153,7 +155,7 @@ SUITES = {
         "dagbldr/dagbldr 3bfad37", ("dagbldr/**/test_*.py",), options=("-p", "theano_09")
     ),
     "downhill": Suite("lmjohns3/downhill 42111ab", ("test/*_test.py",)),
-    "recurrentshop": Suite("farizrahman4u/recurrentshop bd3a7e2", ("tests/test_*.py",)),
+    "yann": Suite("ragavvenkatesan/yann 63f970c", ("tests/**/test_*.py",)),
     "ntm-lasagne": Suite(
         "snipsco/ntm-lasagne 65c950b", ("ntm/test/test_*.py",), "cxx=", (LASAGNE,), package=True
     ),

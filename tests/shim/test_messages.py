@@ -183,6 +183,19 @@ def test_old_names_of_unittest_and_imp(tmp_path):
         sys.modules.pop("part", None)
 
 
+@pytest.mark.on_33  # Python 3.11, which PyTensor 3.0 runs on, has its own imp
+def test_imp_finds_what_import_finds(shim):
+    undo = python_compat.install()
+    try:
+        import imp
+
+        assert imp.find_module("theano")[2][2] == imp.find_module("numpy")[2][2] == 5
+        with pytest.raises(ImportError):
+            imp.find_module("no_such_module")
+    finally:
+        undo()
+
+
 def test_old_names_of_numpy():
     undo = numpy_compat.install()
     try:

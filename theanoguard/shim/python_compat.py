@@ -39,7 +39,7 @@ def getargspec(func):
 
 def find_module(name, path=None):
     """Return where a module is, as ``imp.find_module`` did, but without an open file."""
-    spec = PathFinder.find_spec(name, path)
+    spec = PathFinder.find_spec(name, path) if path else importlib.util.find_spec(name)
     if spec is None:
         raise ImportError(f"No module named {name!r}", name=name)
     if spec.submodule_search_locations:
