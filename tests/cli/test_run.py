@@ -42,6 +42,29 @@ print(__file__ if "__file__" in globals() else None)
 print(sys.path[0])
 """
 
+PARALLEL = """
+import multiprocessing
+import numpy as np
+import theano
+import theano.tensor as T
+
+def work(queue, value):
+    x = T.dscalar("x")
+    try:
+        queue.put(float(theano.function([x], T.log(x))(np.float(value))))
+    except Exception as error:
+        queue.put(type(error).__name__)
+
+if __name__ == "__main__":
+    for method in ("fork", "spawn", "forkserver"):
+        context = multiprocessing.get_context(method)
+        queue = context.Queue()
+        process = context.Process(target=work, args=(queue, -1))
+        process.start()
+        print(method, queue.get(timeout=300))
+        process.join()
+"""
+
 FAILING = """
 def inner():
     raise KeyError("nothing", 1)
@@ -298,3 +321,15 @@ def test_what_starts_the_command_is_not_in_stack_traces(tmp_path):
         check=True,
     )
     assert done.stdout == f"[{str(program)!r}]\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
+def test_the_processes_of_a_program_are_set_up_as_it_is(folder):
+    (folder / "parallel.py").write_text(PARALLEL, encoding="utf-8")
+    done = run("--guard", "nan", "--log", "log", "--numpy-compat", "parallel.py", cwd=folder)
+    assert done.stdout.split() == ["fork", "GuardError", "spawn", "GuardError"] + [
+        "forkserver",
+        "GuardError",
+    ], done.stderr
+    logs = [read_log(path) for path in folder.glob("log*")]
+    assert [len(log.events) for log in logs] == [1, 1, 1]

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from types import ModuleType, TracebackType
 
-from theanoguard.guard.every_function import ALL_KINDS, guarding, kinds
-from theanoguard.shim import numpy_compat, python_compat
+from theanoguard.cli.children import set_up, set_up_children
+from theanoguard.guard.every_function import ALL_KINDS, kinds
 from theanoguard.shim.advice import add_advice
-from theanoguard.shim.install import offer_theano
 
 Program = Callable[[], object]
 """Runs a program to its end."""
@@ -199,13 +198,15 @@ def run(arguments: argparse.Namespace) -> Callable[[], int]:
             f"To guard it, put the option first: theanoguard run --guard {ALL_KINDS} PROGRAM",
             file=sys.stderr,
         )
-    if arguments.numpy_compat:
-        numpy_compat.install()
-    if arguments.python_compat:
-        python_compat.install()
+    guard = None
     if arguments.guard is not None:
-        guarded = guarding(**arguments.guard, action=arguments.action or "raise", log=arguments.log)
-    offer_theano()
-    if arguments.guard is not None:
-        guarded.start()
+        action = arguments.action or "raise"
+        guard = {**arguments.guard, "action": action, "log": arguments.log}
+    settings = {
+        "numpy_names": arguments.numpy_compat,
+        "python_names": arguments.python_compat,
+        "guard": guard,
+    }
+    set_up(**settings)
+    set_up_children(**settings)
     return functools.partial(run_program, start(argv))

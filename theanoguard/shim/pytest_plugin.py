@@ -5,6 +5,7 @@ were written for nose are called with every release of pytest.
 """
 
 import theanoguard.shim.auto  # noqa: F401
+from theanoguard.cli.children import set_up_children
 from theanoguard.shim import nose_fixtures, numpy_compat, python_compat
 from theanoguard.shim.advice import add_advice, advice
 
@@ -26,9 +27,14 @@ def pytest_addoption(parser):
 
 def give_old_names(config, options):
     """Add the old names of NumPy and Python's library that the options ask for."""
-    for option, (compat, _) in COMPAT.items():
-        if getattr(options, option.strip("-").replace("-", "_")):
+    given = [getattr(options, option.strip("-").replace("-", "_")) for option in COMPAT]
+    for is_given, (compat, _) in zip(given, COMPAT.values(), strict=True):
+        if is_given:
             config.add_cleanup(compat.install())
+    numpy_names, python_names = given
+    config.add_cleanup(
+        set_up_children(numpy_names=numpy_names, python_names=python_names, guard=None)
+    )
 
 
 def pytest_load_initial_conftests(early_config):
