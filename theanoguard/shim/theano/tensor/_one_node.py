@@ -7,6 +7,7 @@ PyTensor's in its place before any other rewrite.
 from contextlib import contextmanager
 
 import numpy as np
+from pytensor.compile.builders import infer_shape
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
@@ -18,6 +19,8 @@ from pytensor.tensor.basic import split as pytensor_split
 from pytensor.tensor.extra_ops import CumOp as PyTensorCumOp
 from pytensor.tensor.math import dot as pytensor_dot
 from pytensor.tensor.type import TensorType
+
+from theanoguard._pytensor import input_shapes
 
 from .._standin import StandIn
 
@@ -54,8 +57,8 @@ class OneNode(Op):
 
     def infer_shape(self, *args):
         """Return the shape of what it means."""
-        node = args[-2]
-        return [tuple(self.in_pytensor(*node.inputs).shape)]
+        inputs = args[-2].inputs
+        return infer_shape([self.in_pytensor(*inputs)], inputs, input_shapes(args))
 
 
 def _like(x, gradient):
