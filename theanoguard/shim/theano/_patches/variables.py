@@ -6,6 +6,7 @@ from pytensor.compile.mode import optdb
 from pytensor.scalar.basic import GE, GT, LE, LT
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.variable import TensorVariable, _tensor_py_operators
+from pytensor.typed_list.basic import _typed_list_py_operators, length
 
 from ..tensor import basic, extra_ops, nlinalg
 from ..tensor.elemwise import check_dropped
@@ -124,6 +125,7 @@ def init_variable(self, type, owner=None, index=None, name=None):
 
 
 PATCHES = [
+    Patch(_typed_list_py_operators, "__len__", lambda self: length(self)),
     Rewrite(optdb["canonicalize"], "local_useless_topk", local_useless_topk, ("fast_run",)),
     Patch(pt_math, "mean", basic.mean),
     Patch(_tensor_py_operators, "__bool__", _bool),
