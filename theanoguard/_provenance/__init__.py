@@ -19,6 +19,7 @@ from theanoguard._provenance.tracker import (
     ProvenanceTracker,
     attach,
     leave_origins,
+    overflowed,
     tracker_of,
 )
 from theanoguard._pytensor.files import user_stacklevel

@@ -815,6 +815,12 @@ def tracker_of(fgraph: FunctionGraph) -> ProvenanceTracker | None:
     return next((f for f in fgraph._features if isinstance(f, ProvenanceTracker)), None)
 
 
+def overflowed(fgraph: FunctionGraph) -> set[Variable]:
+    """Return what `ProvenanceTracker.overflowed` does; nothing for a graph without a tracker."""
+    tracker = tracker_of(fgraph)
+    return set() if tracker is None else tracker.overflowed(fgraph)
+
+
 def _stand_in_for(
     node: Apply, inputs: Sequence[Variable], known: Mapping[Variable, Variable]
 ) -> Apply:

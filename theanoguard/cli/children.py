@@ -5,19 +5,20 @@ from collections.abc import Callable, Sequence
 from multiprocessing import spawn, util
 from typing import Any
 
+from theanoguard._patching import Patch, Wrapped, apply
 from theanoguard.guard.every_function import guarding
 from theanoguard.shim import numpy_compat, python_compat
 from theanoguard.shim.install import offer_theano
 
 
-def set_up(numpy_names: bool, python_names: bool, guard: dict[str, Any] | None = None) -> None:
+def set_up(numpy_names: bool, python_names: bool, guard: dict[str, Any] | None) -> None:
     """Let ``import theano`` import the shim.
 
     Parameters
     ----------
     numpy_names, python_names : bool
         Whether to restore old names.
-    guard : dict, optional
+    guard : dict or None
         Arguments of :class:`guarding`, to guard every function.
     """
     if numpy_names:
@@ -31,31 +32,41 @@ def set_up(numpy_names: bool, python_names: bool, guard: dict[str, Any] | None =
 
 
 def set_up_children(**settings: Any) -> Callable[[], None]:
-    """Have processes that are started anew set up with these settings; return what undoes this.
+    """Set up each process that multiprocessing starts, by "spawn" or "forkserver".
 
-    These are the methods "spawn" and "forkserver" of multiprocessing.  A process that is forked has
-    all that its parent has.
+    A process that is forked has all that its parent has.
+
+    Parameters
+    ----------
+    **settings
+        Arguments of :func:`set_up`.
+
+    Returns
+    -------
+    callable
+        Undoes this.
     """
     code = f"from {__name__} import set_up_child; set_up_child({settings!r}); "
-    command_line, start = spawn.get_command_line, util.spawnv_passfds
 
-    def with_code(command: list[str]) -> list[str]:
-        if "-c" in command:  # (a frozen program has none)
-            command[command.index("-c") + 1] = code + command[command.index("-c") + 1]
-        return command
+    def with_code(command: Sequence[Any]) -> list[Any]:
+        if "-c" not in command:  # (a frozen program)
+            return [*command]
+        place = command.index("-c") + 1
+        return [*command[:place], code + command[place], *command[place + 1 :]]
 
-    def spawnv_passfds(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
-        if "multiprocessing.forkserver" in args[-1]:
-            args = with_code([*args])
-        return start(path, args, passfds)
+    def of_spawn(get_command_line: Wrapped) -> Wrapped:
+        return lambda **kwds: with_code(get_command_line(**kwds))
 
-    spawn.get_command_line = lambda **kwds: with_code(command_line(**kwds))
-    util.spawnv_passfds = spawnv_passfds
+    def of_server(spawnv_passfds: Wrapped) -> Wrapped:
+        def start(path: Any, args: Sequence[Any], passfds: Any) -> Any:
+            is_server = "multiprocessing.forkserver" in args[-1]
+            return spawnv_passfds(path, with_code(args) if is_server else args, passfds)
 
-    def undo() -> None:
-        spawn.get_command_line, util.spawnv_passfds = command_line, start
+        return start
 
-    return undo
+    return apply(
+        [Patch(spawn, "get_command_line", of_spawn), Patch(util, "spawnv_passfds", of_server)]
+    )
 
 
 def set_up_child(settings: dict[str, Any]) -> None:

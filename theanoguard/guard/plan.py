@@ -22,7 +22,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.type import TensorType
 
 from theanoguard._evaluate.replay import ScanReplay
-from theanoguard._provenance import thawed_variables, tracker_of
+from theanoguard._provenance import overflowed, thawed_variables
 from theanoguard._pytensor import LazyIfElse, Scan, increment_ops, is_numeric
 from theanoguard._values import arrays_in
 from theanoguard.guard.carry import expected_infinities, watch_points
@@ -403,8 +403,6 @@ class GraphPlan:
             return []
         read = {v for node in self.order if not self._leaves_open(node) for v in node.inputs}
         constants = dict.fromkeys(v for node in self.order for v in node.inputs)
-        tracker = tracker_of(self.fgraph)
-        computed = set() if tracker is None else tracker.overflowed(self.fgraph)
         return [
             v
             for v in constants
@@ -416,7 +414,7 @@ class GraphPlan:
             and (
                 policy.anywhere
                 or any(policy.kinds(a)[0].any() for a in arrays_in(v.data))
-                or (v in computed and self._reaches_a_result(v))
+                or (v in overflowed(self.fgraph) and self._reaches_a_result(v))
             )
         ]
 

@@ -21,7 +21,7 @@ from pytensor.tensor.subtensor import IncSubtensor
 import theanoguard.explain as explaining
 from theanoguard._evaluate.replay import Kernels, NotRun, Replay, branch_taken, has_effects
 from theanoguard._event import Frame
-from theanoguard._provenance import thawed_variables, tracker_of
+from theanoguard._provenance import overflowed, thawed_variables
 from theanoguard._pytensor import IfElse, inner_graph, is_lazy
 from theanoguard._steps import ForeignError, foreign
 from theanoguard._values import arrays_in
@@ -355,10 +355,7 @@ class SecondRun:
 
     def _look_at_results(self) -> None:
         """Observe infinite constants, computed from finite ones, that a result comes from."""
-        tracker = tracker_of(self.fgraph)
-        computed = (
-            tracker.overflowed(self.fgraph) if tracker is not None and self.policy.inf else ()
-        )
+        computed = overflowed(self.fgraph) if self.policy.inf else ()
         if not computed:
             return
 

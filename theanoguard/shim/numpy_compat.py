@@ -63,8 +63,8 @@ def argsort(a, axis=-1, kind=None, order=None, *, stable=None):
     return _argsort(a, axis, "stable" if quick else kind, order, stable=stable)
 
 
-_fromstring, _take_along_axis, _unique = np.fromstring, np.take_along_axis, np.unique
-_sum = np.sum
+_fromstring, _sum = np.fromstring, np.sum
+_take_along_axis, _unique = np.take_along_axis, np.unique
 
 
 def fromstring(string, dtype=float, count=-1, *, sep="", **kwargs):
@@ -76,7 +76,7 @@ def fromstring(string, dtype=float, count=-1, *, sep="", **kwargs):
 
 
 def sum_(a, *args, **kwargs):
-    """Return `numpy.sum`; that of a generator is the sum of what it yields."""
+    """Sum an array as `numpy.sum` does, or what a generator yields."""
     return builtins.sum(a) if isinstance(a, GeneratorType) else _sum(a, *args, **kwargs)
 
 

@@ -27,14 +27,9 @@ def pytest_addoption(parser):
 
 def give_old_names(config, options):
     """Add the old names of NumPy and Python's library that the options ask for."""
-    given = [getattr(options, option.strip("-").replace("-", "_")) for option in COMPAT]
-    for is_given, (compat, _) in zip(given, COMPAT.values(), strict=True):
-        if is_given:
+    for option, (compat, _) in COMPAT.items():
+        if getattr(options, option.strip("-").replace("-", "_")):
             config.add_cleanup(compat.install())
-    numpy_names, python_names = given
-    config.add_cleanup(
-        set_up_children(numpy_names=numpy_names, python_names=python_names, guard=None)
-    )
 
 
 def pytest_load_initial_conftests(early_config):
@@ -44,7 +39,11 @@ def pytest_load_initial_conftests(early_config):
 
 def pytest_configure(config):
     """Add the names if a ``conftest.py`` loads this plugin, which is after the hook above."""
-    give_old_names(config, config.option)
+    options = config.option
+    give_old_names(config, options)
+    numpy_names, python_names = options.numpy_compat, options.python_compat
+    undo = set_up_children(numpy_names=numpy_names, python_names=python_names, guard=None)
+    config.add_cleanup(undo)
     config.pluginmanager.set_blocked("nose")  # pytest's own, which pytest 8.0 turns into errors
     config.pluginmanager.register(nose_fixtures)
 

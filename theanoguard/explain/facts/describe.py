@@ -11,7 +11,7 @@ from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Made, Origin, Place
 from theanoguard._event import GuardEvent
 from theanoguard._graph import role_of
-from theanoguard._provenance import Provenance, tracker_of
+from theanoguard._provenance import Provenance, SourceLine, overflowed
 from theanoguard._steps import attempt
 from theanoguard._values import Mask, kind_of
 from theanoguard.explain.facts.labels import (
@@ -56,16 +56,10 @@ def describe(origin: Origin, mask: Mask, event: GuardEvent | None = None) -> Cau
         role = event.role if event is not None and event.role != "node" else role_of(place.variable)
         held = role
         if isinstance(place.variable, Constant):
-            fgraph = scope.replay.fgraph
-            tracker = tracker_of(fgraph)
-            if any("fold" in step.reason for step in provenance.history) or (
-                tracker is not None and place.variable in tracker.overflowed(fgraph)
-            ):
+            if _is_computed(place, provenance):
                 held = "folded"
             if provenance.source is None:  # a rewrite has put several constants together
-                readers = [reader for reader, _ in fgraph.clients.get(place.variable, ())]
-                lines = (lookup_in(scope, r.outputs[0]).source for r in readers if r.outputs)
-                provenance = replace(provenance, source=next(filter(None, lines), None))
+                provenance = replace(provenance, source=_line_of_reader(place))
         situation = CameIn(held, array, mask(array))
         expression = name
     else:
@@ -112,6 +106,20 @@ def describe(origin: Origin, mask: Mask, event: GuardEvent | None = None) -> Cau
         situation=situation,
         around=line_around(scope),
     )
+
+
+def _is_computed(place: Place, provenance: Provenance) -> bool:
+    """Return whether PyTensor has computed a constant when it compiled the function."""
+    folded = any("fold" in step.reason for step in provenance.history)
+    return folded or place.variable in overflowed(place.scope.replay.fgraph)
+
+
+def _line_of_reader(place: Place) -> SourceLine | None:
+    """Return the user's line of an operation that reads a constant."""
+    clients = place.scope.replay.fgraph.clients.get(place.variable, ())
+    outputs = (node.outputs[0] for node, _ in clients if node.outputs)
+    lines = (lookup_in(place.scope, output).source for output in outputs)
+    return next(filter(None, lines), None)
 
 
 def _in_short(operand: Operand) -> str:
