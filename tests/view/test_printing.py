@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 from pytensor import config
 from pytensor.compile.debug.profiling import ProfileStats
 
+import theanoguard
 from theanoguard import GuardMode, debugprint, inspect_graph
 from theanoguard import events_of as guard_events
 from theanoguard._provenance import TRACK_PROVENANCE, SourceLine
-from theanoguard.view import printing
+from theanoguard.view.debugprint import source_text
 from theanoguard.view.model import graph_model
+from theanoguard.view.pictures import GraphvizError
 
 pytestmark = pytest.mark.on_33
 
@@ -86,17 +88,17 @@ def test_plain_call_prints_what_pytensor_prints(trained, kwargs):
         if kwargs.get("print_storage") and graph is not trained:
             continue
         expected = pytensor.printing.debugprint(graph, file="str", **kwargs)
-        assert printing.debugprint(graph, file="str", **kwargs) == expected
+        assert debugprint(graph, file="str", **kwargs) == expected
 
 
 def test_theanos_arguments():
     _, y, z = small_graph()
     expected = pytensor.printing.debugprint(z, file="str", id_type="int")
-    assert printing.debugprint(obj=z, file="str", ids="int") == expected
+    assert debugprint(obj=z, file="str", ids="int") == expected
     used_ids = {}
-    printing.debugprint(z, file="str", used_ids=used_ids)
+    debugprint(z, file="str", used_ids=used_ids)
     assert used_ids[z.owner] == "[id A]"
-    lines = printing.debugprint(z, file="str", print_clients=True).splitlines()
+    lines = debugprint(z, file="str", print_clients=True).splitlines()
     (shared,) = [line for line in lines if " 'y'" in line and "[id C]" in line][:1]
     assert shared.endswith("| clients:Sum{axes=None}[0], True_div[0]")
 
@@ -104,12 +106,12 @@ def test_theanos_arguments():
 def test_prints_to_a_file_and_to_the_terminal(capsys):
     _, _, z = small_graph()
     out = io.StringIO()
-    assert printing.debugprint(z, file=out) is out
-    printing.debugprint(z)
+    assert debugprint(z, file=out) is out
+    debugprint(z)
     assert capsys.readouterr().out == out.getvalue() != ""
     out = io.StringIO()
-    assert printing.debugprint(z, file=out, print_source=True) is out
-    printing.debugprint(z, print_source=True)
+    assert debugprint(z, file=out, print_source=True) is out
+    debugprint(z, print_source=True)
     assert capsys.readouterr().out == out.getvalue() != ""
 
 
@@ -117,22 +119,22 @@ def test_a_terminal_that_is_not_in_utf_8(monkeypatch):
     x = pt.dvector("größe\u2192")
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1"))
-    printing.debugprint(pt.log(x), events={x: "here"})
+    debugprint(pt.log(x), events={x: "here"})
     sys.stdout.flush()
     lines = written.getvalue().decode("latin-1").splitlines()
     assert lines[1].startswith(" `- größe\\u2192")
 
 
 def test_columns_add_nothing_but_columns(trained):
-    plain = printing.debugprint(trained, file="str").splitlines()
-    shown = printing.debugprint(
+    plain = debugprint(trained, file="str").splitlines()
+    shown = debugprint(
         trained, file="str", print_source=True, print_rewrites=True, print_clients=True
     ).splitlines()
     assert [line.split("  | ")[0].rstrip() for line in shown] == plain
 
 
 def test_source_and_rewrites(trained):
-    text = printing.debugprint(trained, file="str", print_source=True, print_rewrites=True)
+    text = debugprint(trained, file="str", print_source=True, print_rewrites=True)
     (dot,) = [line for line in text.splitlines() if "Dot22 [" in line][:1]
     assert "cost = pt.log(1 + pt.exp(pt.dot(x, w))).mean()" in dot
     assert "from Dot by local_dot_to_dot22" in dot
@@ -144,7 +146,7 @@ def test_source_and_rewrites(trained):
 @pytest.mark.parametrize("columns", [{}, {"print_source": True}], ids=["plain", "columns"])
 def test_inner_graphs_can_be_left_out(trained, columns):
     whole, alone = (
-        printing.debugprint(trained, file="str", print_inner_graphs=inner, **columns)
+        debugprint(trained, file="str", print_inner_graphs=inner, **columns)
         for inner in (True, False)
     )
     # (the columns are beside the widest line)
@@ -154,7 +156,7 @@ def test_inner_graphs_can_be_left_out(trained, columns):
 
 def test_values_times_and_events():
     x, y, z = small_graph()
-    text = printing.debugprint(
+    text = debugprint(
         z,
         file="str",
         values={x: [1.0, 3.0], y: [np.inf, 1.0, np.nan]},
@@ -174,12 +176,12 @@ def test_long_places_and_lines_are_cut():
     y = pt.log(x)
     folder = "/home/somebody/miniconda/envs/project/lib/python3.12/site-packages/net"
     line = SourceLine(f"{folder}/layers.py", 5, "dense", "y = " + " + ".join(["pt.log(x)"] * 30))
-    text = printing._source_text(line)
+    text = source_text(line)
     assert text.startswith(".../net/layers.py:5 in dense: y = pt.log(x) + ")
     assert len(text) < 90
     # An operation with a long name does not push the other columns away.
     x.name = "x" * 200
-    lines = printing.debugprint(y, file="str", events={y: "bad", x: "bad"}).splitlines()
+    lines = debugprint(y, file="str", events={y: "bad", x: "bad"}).splitlines()
     assert lines[0] == "Log [id A]  | <<< bad"
 
 
@@ -197,12 +199,12 @@ def tripped():
 
 def test_events_of_a_guard_mark_what_they_name(tripped):
     found = guard_events(tripped)
-    text = printing.debugprint(tripped, file="str", events=found)
+    text = debugprint(tripped, file="str", events=found)
     [log] = [line for line in text.splitlines() if "Log" in line]
     assert log.endswith("| <<< nan at [1] in call 1")
     [w] = [line for line in text.splitlines() if " w " in line]
     assert w.endswith("<<< inf at [0] in call 2")
-    assert printing.debugprint(tripped, file="str", events=found[0]).count("<<<") == 1
+    assert debugprint(tripped, file="str", events=found[0]).count("<<<") == 1
 
 
 def test_the_way_to_an_event_is_red(tripped):
@@ -224,7 +226,7 @@ def test_an_event_in_a_loop_marks_the_loop():
     f = pytensor.function([x], states, mode=mode)
     f(np.array([1.0, 0.0]))
     [event] = guard_events(f)
-    text = printing.debugprint(f, file="str", events=event)
+    text = debugprint(f, file="str", events=event)
     marked = [line for line in text.splitlines() if "<<<" in line]
     assert marked  # (its inner graph has the same line above it)
     assert all("Scan" in line and line.endswith("<<< inf in call 1, step 1") for line in marked)
@@ -262,7 +264,7 @@ def test_a_graph_that_nobody_recorded_is_not_known_as_written(graph):
 
 def test_identifiers_can_be_left_out_with_columns():
     x, _, z = small_graph()
-    text = printing.debugprint(z, file="str", id_type="", values={x: [1.0]})
+    text = debugprint(z, file="str", id_type="", values={x: [1.0]})
     assert "[id" not in text
     assert "└─ x  | min=1 max=1 mean=1 bad=0" in text
 
@@ -270,7 +272,7 @@ def test_identifiers_can_be_left_out_with_columns():
 def test_outputs_of_one_node_are_told_apart():
     x = pt.vector("x", dtype="float64")
     a, b = pt.split(x, [1, 2], n_splits=2)
-    text = printing.debugprint([a, b], file="str", values={a: [1.0], b: [5.0]})
+    text = debugprint([a, b], file="str", values={a: [1.0], b: [5.0]})
     assert re.search(r"Split.*\.0 \[id A\]  \| min=1 ", text)
     assert re.search(r"Split.*\.1 \[id A\]  \| min=5 ", text)
 
@@ -278,14 +280,14 @@ def test_outputs_of_one_node_are_told_apart():
 def test_wrong_calls_are_named():
     _, _, z = small_graph()
     with pytest.raises(TypeError, match="nothing to print"):
-        printing.debugprint()
+        debugprint()
     with pytest.raises(ValueError, match="cannot add columns to a rich tree"):
-        printing.debugprint(z, file="rich", print_source=True)
+        debugprint(z, file="rich", print_source=True)
 
 
 def test_golden_text(golden):
     x, y, z = small_graph()
-    text = printing.debugprint(
+    text = debugprint(
         z,
         file="str",
         print_source=True,
@@ -298,9 +300,9 @@ def test_golden_text(golden):
 
 def test_pp_and_min_informative_str():
     x, y, z = small_graph()
-    assert printing.pp(y + x) == pytensor.printing.pp(y + x) == "(Exp(x) + x)"
+    assert theanoguard.pp(y + x) == pytensor.printing.pp(y + x) == "(Exp(x) + x)"
     assert (
-        printing.min_informative_str(z)
+        theanoguard.min_informative_str(z)
         == "A. Log\n B. True_div\n  C. y\n  D. ExpandDims{axis=0}\n   E. Sum{axes=None}\n    <C>"
     )
 
@@ -310,7 +312,7 @@ def test_pp_and_min_informative_str():
 
 
 def picture(graph, format="dot", **kwargs):
-    return printing.pydotprint(graph, format=format, return_image=True, **kwargs).decode()
+    return theanoguard.pydotprint(graph, format=format, return_image=True, **kwargs).decode()
 
 
 def dot_lines(graph, **kwargs):
@@ -353,9 +355,9 @@ def test_options_of_the_labels():
     assert max(map(len, labels)) == 10
     assert "fillcolor" not in picture(z, high_contrast=False)
     assert 'fillcolor="pink"' in picture(z, colorCodes={"Elemwise": "pink"})
-    printing.pydotprint(z, format="dot", return_image=True, assert_nb_all_strings=8)
+    theanoguard.pydotprint(z, format="dot", return_image=True, assert_nb_all_strings=8)
     with pytest.raises(AssertionError, match="different labels, not 3"):
-        printing.pydotprint(z, format="dot", return_image=True, assert_nb_all_strings=3)
+        theanoguard.pydotprint(z, format="dot", return_image=True, assert_nb_all_strings=3)
 
 
 def test_updates_and_destroyed_inputs(trained):
@@ -398,12 +400,12 @@ def test_way_to_what_is_marked_is_red():
 )
 def test_real_pictures(trained, tmp_path, capsys, format, start):
     path = tmp_path / "graph"
-    assert printing.pydotprint(trained, outfile=path, format=format) is None
+    assert theanoguard.pydotprint(trained, outfile=path, format=format) is None
     written = tmp_path / f"graph.{format}"
     assert written.read_bytes().startswith(start)
     assert [p.name for p in tmp_path.iterdir()] == [written.name]
     assert str(written) in capsys.readouterr().out
-    printing.pydotprint(trained, outfile=written, format=format, print_output_file=False)
+    theanoguard.pydotprint(trained, outfile=written, format=format, print_output_file=False)
     assert capsys.readouterr().out == ""
 
 
@@ -426,7 +428,7 @@ def test_any_name_is_shown_as_it_is(name):
 def test_pictures_of_scans(tmp_path):
     x = pt.vector("x")
     y = pytensor.scan(lambda v: pt.exp(v), sequences=[x], return_updates=False, name="loop")
-    printing.pydotprint(y, outfile=tmp_path / "g.svg", format="svg", scan_graphs=True)
+    theanoguard.pydotprint(y, outfile=tmp_path / "g.svg", format="svg", scan_graphs=True)
     (inner,) = (p for p in tmp_path.iterdir() if p.name != "g.svg")
     assert inner.name.startswith("g_loop_")
     assert "Exp" in inner.read_text()
@@ -435,15 +437,15 @@ def test_pictures_of_scans(tmp_path):
 def test_missing_dot_is_named(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     *_, z = small_graph()
-    with pytest.raises(printing.GraphvizError, match="apt-get install graphviz"):
-        printing.pydotprint(z, return_image=True)
+    with pytest.raises(GraphvizError, match="apt-get install graphviz"):
+        theanoguard.pydotprint(z, return_image=True)
 
 
 @needs_dot
 def test_unknown_format_is_named(tmp_path):
     *_, z = small_graph()
-    with pytest.raises(printing.GraphvizError, match='knows the format "nonsense"'):
-        printing.pydotprint(z, outfile=tmp_path / "g", format="nonsense")
+    with pytest.raises(GraphvizError, match='knows the format "nonsense"'):
+        theanoguard.pydotprint(z, outfile=tmp_path / "g", format="nonsense")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -452,7 +454,7 @@ def test_unknown_format_is_named(tmp_path):
 
 
 def test_profile_in_descending_order(trained):
-    found = printing.profile_nodes(trained)
+    found = theanoguard.profile_nodes(trained)
     assert found.calls == 2
     assert {row.node for row in found.rows} == set(trained.maker.fgraph.apply_nodes)
     seconds = [row.seconds for row in found.by_time()]
@@ -469,7 +471,7 @@ def test_profile_in_descending_order(trained):
 
 
 def test_profile_as_text(trained):
-    text = str(printing.profile_nodes(trained))
+    text = str(theanoguard.profile_nodes(trained))
     assert text.startswith("function: 2 calls, ")
     assert "Apply table" in text and "Memory table" in text
     assert re.search(r"(?m)^ +800 +\d+  Dot22 ", text)
@@ -481,7 +483,7 @@ def test_a_profile_has_the_users_expressions_and_places():
     mode = GuardMode(optimizer=None)
     f = pytensor.function([x], loss, mode=mode, profile=ProfileStats(atexit_print=False))
     f(np.ones((3, 2)))
-    found = printing.profile_nodes(f)
+    found = theanoguard.profile_nodes(f)
     names = {row.op.partition("{")[0].lower(): row.name for row in found.rows}
     assert (names["max"], names["sum"]) == ("loss", "exp(x.dot(w)).sum(axis=1)")
     assert names["log"] == f"log({names['sum']})"
@@ -501,7 +503,7 @@ def test_a_long_line_is_cut_around_what_made_the_node():
     # fmt: off
     first, p = 5, pt.dvector("p"); second = pt.exp(p) * 2; bad = pt.log(second - first)  # noqa: E702
     # fmt: on
-    text = printing.debugprint(bad, file="str", print_source=True)
+    text = debugprint(bad, file="str", print_source=True)
     assert "pt.log(second - first)" in text.splitlines()[0]
 
 
@@ -509,13 +511,13 @@ def test_profile_needs_a_profile():
     x = pt.vector("x")
     f = pytensor.function([x], pt.sort(x), mode="FAST_COMPILE")
     with pytest.raises(ValueError, match="not compiled for profiling"):
-        printing.profile_nodes(f)
+        theanoguard.profile_nodes(f)
 
 
 def profiled(x, y, mode):
     f = pytensor.function([x], y, mode=mode, profile=ProfileStats(atexit_print=False))
     f([1.0, 2.0])
-    return printing.profile_nodes(f)
+    return theanoguard.profile_nodes(f)
 
 
 def test_profile_without_memory_says_how_to_get_it():
@@ -535,7 +537,7 @@ def test_memory_that_is_known_anyway(static, allow_gc):
 
 def test_doctest_of_the_module_needs_no_graphviz():
     code = (
-        "import theanoguard.view.printing, sys; print(sorted({'pydot', 'rich'} & set(sys.modules)))"
+        "import theanoguard.view.pictures, sys; print(sorted({'pydot', 'rich'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -548,7 +550,7 @@ def test_profile_of_scalars():
         [x, i], x[: i + 1].sum(), mode="CVM", profile=ProfileStats(atexit_print=False)
     )
     f([1.0, 2.0], 1)
-    rows = printing.profile_nodes(f).rows
+    rows = theanoguard.profile_nodes(f).rows
     assert {row.bytes for row in rows} <= {0, 4, 8, None} and "ScalarFromTensor" in str(rows)
 
 
@@ -563,7 +565,7 @@ def test_profile_of_the_gradient_of_a_bias():
         profile = ProfileStats(atexit_print=False)
         f = pytensor.function([x], cost, updates=updates, mode="CVM", profile=profile)
         f(np.ones((4, 3)))
-    found = printing.profile_nodes(f)
+    found = theanoguard.profile_nodes(f)
     assert {row.node for row in found.rows} == set(f.maker.fgraph.apply_nodes)
     sums = [row for row in found.rows if row.op.startswith("Sum") and row.bytes == 2 * 8]
     assert sums and "Memory table" in str(found)

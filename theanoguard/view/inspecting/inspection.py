@@ -15,11 +15,11 @@ from theanoguard._provenance import SourceLine, notebook_cell
 from theanoguard._provenance.places import place_text
 from theanoguard._shown import bounded
 from theanoguard.guard import GuardError
+from theanoguard.view.debugprint import written_text
 from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.outline import Outline
 from theanoguard.view.inspecting.picture import Picture, picture, pictures
 from theanoguard.view.inspecting.subject import Subject, subject_of
-from theanoguard.view.printing import written_text
 from theanoguard.view.written import written_model
 
 TRACEBACK = 15_000

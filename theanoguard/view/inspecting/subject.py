@@ -14,6 +14,7 @@ from theanoguard._pytensor import Function
 from theanoguard.explain.records import Cause, Explanation, Waypoint
 from theanoguard.guard import GuardError, events_of
 from theanoguard.guard.errors import report_text
+from theanoguard.view.debugprint import tree_text
 from theanoguard.view.model import (
     GraphModel,
     Marks,
@@ -22,7 +23,6 @@ from theanoguard.view.model import (
     VariableModel,
     graph_model,
 )
-from theanoguard.view.printing import tree_text
 
 
 @dataclass

@@ -15,7 +15,7 @@ from pytensor.graph.op import Op
 from pytensor.tensor import _as_tensor_variable
 from pytensor.tensor.variable import _tensor_py_operators
 
-from theanoguard.view import printing as view_printing
+from theanoguard.view import pictures
 
 from .._words import translate
 from ..tensor.var import AsTensorError
@@ -144,7 +144,7 @@ class Conversion:
 
 PATCHES = [
     Patch(_ldflags, "_default", find_blas),
-    Patch(view_printing, "logger", logging.getLogger("theano.printing")),
+    Patch(pictures, "logger", logging.getLogger("theano.printing")),
     Patch(Op, "__call__", call),
     Patch(_tensor_py_operators, "__setitem__", refuse_assignment),
     Conversion(str, refuse_text),

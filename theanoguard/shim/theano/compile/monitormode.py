@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from theanoguard.view.printing import debugprint
+from theanoguard.view.debugprint import debugprint
 
 
 def detect_nan(i, node, fn):
