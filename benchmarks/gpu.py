@@ -68,9 +68,7 @@ def build(title, mode):
 
 
 def guard_mode(when, big_is_error=False):
-    return GuardMode(
-        True, True, big_is_error, optimizer="fast_run", backend="jax", when=when, delay_calls=10
-    )
+    return GuardMode(True, True, big_is_error, optimizer="fast_run", backend="jax", when=when)
 
 
 def finished(weights, results):

@@ -65,8 +65,6 @@ def test_a_bad_argument_is_named_at_construction(case):
 # By setting: values that are taken, the ends of their range among them, and values that are not.
 RANGES = {
     "every": ((1, 2, 10**6), (0, -1, 2.5, "2", None)),
-    "delay_calls": ((1, 2, 31), (0, 32, -1, 2.5, "2", None)),
-    "delay_ms": ((0, 0.5, 1e9), (-1, -1e-9, np.nan)),
     "big_threshold": ((5e-324, 1, np.float32(2), 1e308), (0, -1e-9, np.inf, np.nan, "1", None)),
     "max_events": ((1, 2, 10**6), (0, -1, 2.5, "2")),
     "when": ((None, "now"), ("soon", 1, True)),

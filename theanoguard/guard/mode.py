@@ -166,14 +166,10 @@ class GuardMode(WatchedMode):
         or an input in a checked call.
     when : {"now", "later"} or None
         Only for JAX.  With "now" each call waits for the device, and a bad call raises.  With
-        "later" no call waits.  The error is raised by a later call, when you read a shared variable
-        that the function updates, by :func:`sync`, or at exit.  Shared variables get back the
-        values from before the bad call.  None is "now" on a CPU and "later" on other devices.
-    delay_calls : int
-    delay_ms : float
-        With ``when="later"``, the error is raised at the latest after `delay_calls` calls (31 at
-        most), or in the first call after `delay_ms` milliseconds.  The guard keeps the inputs of
-        these calls.
+        "later" no call waits.  The error is raised by a later call (at the latest after 10 calls,
+        or by the first call after a second), when you read a shared variable that the function
+        updates, by :func:`sync`, or at exit.  Shared variables get back the values from before the
+        bad call.  None is "now" on a CPU and "later" on other devices.
     precision : MeasuredCalls or None
         Also measure the digits of one call in many, as :func:`precision` does.
     backend : {"c", "jax", "numba", "pytorch", "auto"}
@@ -225,8 +221,6 @@ class GuardMode(WatchedMode):
         tell_fate: bool = False,
         every: int = 1,
         when: When | None = None,
-        delay_calls: int = 10,
-        delay_ms: float = 1000.0,
         precision: Measures | None = None,
         backend: BackendName = "c",
     ) -> None:
@@ -247,8 +241,6 @@ class GuardMode(WatchedMode):
             tell_fate=tell_fate,
             every=every,
             when=when,
-            delay_calls=delay_calls,
-            delay_ms=delay_ms,
             precision=precision,
         )
         if not isinstance(max_events, int) or max_events < 1:

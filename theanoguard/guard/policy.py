@@ -114,9 +114,6 @@ class Policy:
         One call in so many is looked at.
     when : {"now", "later"} or None
         When the flag of a call is read on JAX; None depends on the device.
-    delay_calls : int
-    delay_ms : float
-        After how many calls, and how many milliseconds, it is read at the latest.
     precision : Measures or None
         Which calls are followed by a measurement of their digits.
     action : str or callable
@@ -145,8 +142,6 @@ class Policy:
     audit: bool = False
     every: int = 1
     when: When | None = None
-    delay_calls: int = 10
-    delay_ms: float = 1000.0
     precision: "Measures | None" = None
     action: Action | Callable = "raise"
     names: tuple[str, ...] = ()
@@ -302,7 +297,6 @@ class Exemptions(Feature):
 
 
 INF_IS_ERROR = ("origin", "any")
-MAX_DELAY_CALLS = 31  # the flags of so many calls are kept in one number, on the device
 
 
 def make_policy(
@@ -323,8 +317,6 @@ def make_policy(
     tell_fate: bool = False,
     every: int = 1,
     when: When | None = None,
-    delay_calls: int = 10,
-    delay_ms: float = 1000.0,
     precision: "Measures | None" = None,
 ) -> Policy:
     """Check the arguments of a mode and return its :class:`Policy`.
@@ -336,7 +328,7 @@ def make_policy(
     """
     nan, inf, big = _checked_kinds(nan_is_error, inf_is_error, big_is_error)
     big_threshold = _checked_threshold(big_threshold)
-    _check_times(every, when, delay_calls, delay_ms)
+    _check_times(every, when)
     if isinstance(check_inputs, str):
         _one_of("check_inputs", check_inputs, (True, False, "trusted"))
     if not callable(judge):
@@ -372,8 +364,6 @@ def make_policy(
         audit=bool(audit),
         every=every,
         when=when,
-        delay_calls=delay_calls,
-        delay_ms=float(delay_ms),
         precision=precision,
         action=action,
         names=names,
@@ -421,17 +411,11 @@ def _checked_threshold(big: float) -> float:
     return float(limit)
 
 
-def _check_times(every: int, when: When | None, delay_calls: int, delay_ms: float) -> None:
+def _check_times(every: int, when: When | None) -> None:
     if not isinstance(every, int) or every < 1:
         raise ValueError(f"every must be a positive number of calls, not {every!r}")
     if when is not None:
         _one_of("when", when, get_args(When))
-    if not isinstance(delay_calls, int) or not 1 <= delay_calls <= MAX_DELAY_CALLS:
-        raise ValueError(
-            f"delay_calls must be a number from 1 to {MAX_DELAY_CALLS}, not {delay_calls!r}"
-        )
-    if not delay_ms >= 0:
-        raise ValueError(f"delay_ms must be a number of milliseconds, not {delay_ms!r}")
 
 
 def _one_of(name: str, value: Any, allowed: tuple) -> None:

@@ -40,6 +40,8 @@ SHARE, UNKNOWN = 0.1, 1 << 30
 # The copy of the history to the host starts this number of calls before the flags are due.  So the
 # device may be that many calls behind without the host waiting for it.
 AHEAD = 2
+DELAY_CALLS = 10  # at the latest after so many calls the flags are read, and after so many seconds
+DELAY_SECONDS = 1.0
 
 _order = itertools.count()
 _in_flight: dict["JaxRuntime", None] = {}  # keeps guards alive while they have calls in flight
@@ -205,16 +207,13 @@ class JaxRuntime(FlaggedRuntime):
 
         The device is usually a call or two behind.  It has finished the earlier calls, so reading
         their flags does not wait.  Reading takes as long as starting a few calls, so it is done as
-        rarely as the policy allows.
+        rarely as the delay allows.
         """
-        calls, policy = self._calls, self.policy
+        calls = self._calls
         if not calls:
             return None
-        is_due = (
-            len(calls) >= policy.delay_calls
-            or time.monotonic() - calls[0].began > 1e-3 * policy.delay_ms
-        )
-        if self._probe is None and (is_due or len(calls) == policy.delay_calls - AHEAD):
+        is_due = len(calls) >= DELAY_CALLS or time.monotonic() - calls[0].began > DELAY_SECONDS
+        if self._probe is None and (is_due or len(calls) == DELAY_CALLS - AHEAD):
             self._history.copy_to_host_async()  # the copy is finished by the time it is read
             self._probe = self._history, len(calls)
             self.held = self._held_about()
