@@ -82,7 +82,7 @@ def judge(bug: Bug, name: str, seconds: float) -> Judged:
             call(results(graph, guard), graph, found[0])
         except GuardError:
             counts["guard"] = 1
-        (repaired,) = stabilize(graph[1]).apply()
+        (repaired,) = stabilize(graph[1], floors=True).apply()
         values = call(results((graph[0], repaired), mode), graph, found[0])
         counts["repair"] = all(np.isfinite(value).all() for value in values)
     false = lint(bug.twin()[1], mode=mode, seconds=seconds)

@@ -110,8 +110,7 @@ def _logarithm(variable: Variable, bounds: Any) -> Match | None:
         return "sum of logs" if is_product else "log of a sum of exps", log
     if reduction_of(core, "prod") and bounds[node.inputs[0]].lo >= 0:
         (factors,), axes = node.inputs, node.op.axis
-        log = pt.log if bounds[factors].positive else forms.log
-        return "sum of logs", lambda new: through_views(chain, log(new(factors)).sum(axes), new)
+        return "sum of logs", lambda new: through_views(chain, pt.log(new(factors)).sum(axes), new)
     if bounds[operand].positive:
         return None
     return "log", lambda new: forms.log(new(operand))
@@ -304,6 +303,9 @@ PATTERNS = {
     ps.TrueDiv: _quotient,
 }
 """By the scalar operation that is replaced."""
+
+FLOORS = frozenset({"log", "sqrt", "divide"})
+"""The forms that replace small operands by their eps, so they are another function there."""
 
 
 def behind_views(variable: Variable) -> tuple[Variable, list[Apply]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import toposort
 
+from theanoguard._arguments import refuse
 from theanoguard._graph import scalar_class
 from theanoguard._lint import GraphBounds
 from theanoguard._provenance import SourceLine, source_line, stack_traces
@@ -13,7 +14,7 @@ from theanoguard._provenance.backward import gradient_frame
 from theanoguard._shown import displayed
 from theanoguard._steps import as_raised
 from theanoguard.explain.facts.naming import name_of
-from theanoguard.stable.patterns import PATTERNS, rebuild
+from theanoguard.stable.patterns import FLOORS, PATTERNS, rebuild
 
 
 @displayed
@@ -83,7 +84,7 @@ class Stabilization:
             return rebuild(self.outputs, {v: r.build for v, r in wanted.items()})
 
 
-def stabilize(graph: Variable | Sequence[Variable]) -> Stabilization:
+def stabilize(graph: Variable | Sequence[Variable], *, floors: bool = False) -> Stabilization:
     """List the formulas of a graph that stable functions can replace.
 
     Parameters
@@ -91,6 +92,10 @@ def stabilize(graph: Variable | Sequence[Variable]) -> Stabilization:
     graph : Variable or list of Variable
         The outputs of a graph, before you take gradients of them.  Gradients, and graphs inside of
         ``scan`` and ``OpFromGraph``, are left unchanged.
+    floors : bool
+        Whether to use :func:`theanoguard.stable.log`, ``sqrt`` and ``divide`` for operands that may
+        be 0.  They replace each operand below their eps, so the new graph is another function
+        there: a logarithm of 1e-200 becomes -354.2.  By default no form changes the function.
 
     Returns
     -------
@@ -100,12 +105,11 @@ def stabilize(graph: Variable | Sequence[Variable]) -> Stabilization:
     Notes
     -----
     A formula whose operands are known to be safe is not replaced, such as ``log(x ** 2 + 1e-6)``.
-    Where the old graph is finite, value and gradient stay the same up to rounding.  A form's error
+    Without `floors`, value and gradient stay the same up to rounding where the old graph is finite
+    and right.  A form's error
     is the error of its stable function.  For four elements, the error of ``exp(x - y)`` is at most
     ``4 * (1 + abs(x) + abs(y))`` ulp, and the error of ``log(x).sum()``, for ``log(prod(x))``, at
-    most ``eps * sum(abs(log(x)))``, if no ``x`` is below the default eps of ``log``.  The
-    descriptions of :func:`theanoguard.stable.log`, ``sqrt`` and ``divide`` say how they treat
-    arguments outside of their domain.
+    most ``eps * sum(abs(log(x)))``.
 
     Examples
     --------
@@ -119,6 +123,8 @@ def stabilize(graph: Variable | Sequence[Variable]) -> Stabilization:
     >>> loss.eval({h: [[0.0, 1000.0]]})
     array(500.)
     """
+    if not isinstance(floors, bool):
+        raise refuse("stabilize", "floors", floors, "floors must be True or False")
     outputs = list(graph) if isinstance(graph, Sequence) else [graph]
     for v in outputs:
         if not isinstance(v, Variable):
@@ -135,6 +141,8 @@ def stabilize(graph: Variable | Sequence[Variable]) -> Stabilization:
             continue
         if variable.type.dtype.startswith("float") and (matched := match(variable, bounds)):
             form, build = matched
+            if form in FLOORS and not floors:
+                continue
             old = name_of(variable)
             found.append(Replacement(form, old, source_line(variable), variable, build))
     return Stabilization(tuple(outputs), tuple(found))

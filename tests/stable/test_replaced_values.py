@@ -1,0 +1,69 @@
+"""`stabilize` keeps what is right: no value or gradient is worse than in the default mode."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.mode import Mode
+
+import theanoguard
+from theanoguard import stabilize
+
+pytestmark = [pytest.mark.on_33, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
+DTYPES = ("float32", "float64")
+DEFAULT = Mode("py", "fast_run")
+ROOT = 2**-0.5
+
+FORMULAS = {
+    "complement of an exponential": (lambda x: pt.log(1 - pt.exp(-x)), (-17, 1)),
+    "survival of a normal": (lambda x: pt.log(0.5 * pt.erfc(x * ROOT)), (-2, 1.5)),
+    "distribution of a normal": (lambda x: pt.log(0.5 * (1 + pt.erf(-x * ROOT))), (-2, 1.7)),
+    "weights": (lambda x: x / x.sum(), (-30, -10)),
+    "sinc": (lambda x: pt.sin(x) / x, (-30, 0)),
+    "hazard": (lambda x: pt.exp(-pt.sqr(x) / 2) / pt.erfc(x * ROOT), (-2, 1)),
+    "Coulomb": (lambda x: 9e9 * (1.6e-19 * 1e10) ** 2 / (x * x), (-14, -2)),
+    "quotient of logarithms": (lambda x: pt.log(1 - x) / pt.log(1 + x), (-16, -1)),
+    "small root": (lambda x: pt.sqrt(x) * 3, (-44, -20)),
+    "small logarithm": (lambda x: pt.log(x) / 3, (-44, -20)),
+    "log of a product": (lambda x: pt.log(pt.abs(x).prod()), (-2, 0)),
+    "log of small factors": (lambda x: pt.log(pt.abs(x)[:1].prod()), (-37, -30)),
+    "geometric mean": (lambda x: pt.exp(pt.log(x).mean()), (-30, 30)),
+    "norm": (lambda x: pt.sqrt(pt.sqr(x).sum()), (-10, 10)),
+    "unit vector": (lambda x: x / pt.sqrt(pt.sqr(x).sum()), (-10, 10)),
+    "softmax": (lambda x: pt.exp(x) / pt.exp(x).sum(), (-3, 1.5)),
+    "logits": (lambda x: pt.log(pt.sigmoid(-x)), (-10, 3)),
+    "sigmoid": (lambda x: 1 / (1 + pt.exp(-x)), (-10, 1.8)),
+    "tanh": (lambda x: (pt.exp(x) - pt.exp(-x)) / (pt.exp(x) + pt.exp(-x)), (-3, 1.5)),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", FORMULAS)
+def test_what_was_right_stays_right(name, dtype):
+    """Value and gradient, for numbers of all sizes of a range."""
+    formula, (low, high) = FORMULAS[name]
+    eps = float(np.finfo(dtype).eps)
+    x = pt.vector("x", dtype=dtype)
+    old = formula(x)
+    (new,) = stabilize(old).apply()
+    assert new.type == old.type
+    pairs = [(v, pytensor.grad(v.sum(), x)) for v in (old, new)]
+    functions = [pytensor.function([x], list(pair), mode=DEFAULT) for pair in pairs]
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        given = (10 ** rng.uniform(low, high, 4)).astype(dtype)
+        exact = theanoguard.exact(list(pairs[0]), {x: given}, seconds=30)
+        for right, *found in zip(exact, *(f(given) for f in functions), strict=True):
+            assert set(right.known.ravel()) <= {"number"}
+            size = np.max(np.abs(right.mid))  # (a gradient that cancels has few digits)
+            default, ours = (np.max(np.abs(v - right.mid)) / size for v in found)
+            allowed = 64 * eps * (1 + np.max(np.abs(given)))
+            assert not ours > 2 * default + allowed, (given, found, right.mid)
+
+
+def test_only_floors_that_are_asked_for():
+    x = pt.dvector("x")
+    graph = pt.log(x) / x + pt.sqrt(x)
+    assert not stabilize(graph).replacements
+    forms = {replacement.form for replacement in stabilize(graph, floors=True).replacements}
+    assert forms == {"log", "divide", "sqrt"}
