@@ -101,7 +101,9 @@ def test_a_changed_kernel_is_noticed(tmp_path, monkeypatch):
 
 
 def test_what_a_hint_names_exists():
-    texts = " ".join(rule.text for rules in hints._rules.values() for rule in rules)
+    texts = " ".join(
+        f"{rule.fact} {rule.advice}" for rules in hints._rules.values() for rule in rules
+    )
     named = re.findall(r"\b(?:pt|pytensor\.tensor)\.((?:\w+\.)*\w+)", texts)
     assert named
     missing = [name for name in named if not exists(name)]

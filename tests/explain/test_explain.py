@@ -39,6 +39,7 @@ from theanoguard.explain import (
     render_failure,
     render_text,
 )
+from theanoguard.explain.advice import hints
 from theanoguard.explain.advice.hints import hint_for
 from theanoguard.explain.explanation import _undecided
 from theanoguard.explain.facts.situation import is_indefinite
@@ -880,6 +881,24 @@ def test_registered_hints_come_first():
     register_hint(Cube, "cube-zero", lambda s: s.operands[0] == 0, "not {0}")
     assert hint_for(Situation("cube", (0.0,), 0.0, "float64")).text == "not 0.0"
     assert hint_for(Situation("cube", (1.0,), 0.0, "float64")) is None
+
+
+@pytest.mark.parametrize(
+    "build", [pt.log, lambda x: pt.log(pt.exp(x) * pt.cosh(x / 9)), lambda x: pt.log(x - 1)]
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A rate of our sensor is 0. See wiki/rates.",
+        "The rate, e.g. of a sensor, is 0; else see pt.log. Or theanoguard.stable.log in {{pt}}?",
+    ],
+)
+def test_a_registered_hint_is_shown_whole(build, text, monkeypatch):
+    monkeypatch.setitem(hints._rules, "log", list(hints._rules["log"]))
+    register_hint("log", "our-rate", lambda s: s.operands[0] <= 0, text)
+    x = pt.dvector("x")
+    error = error_of([x], build(x).sum(), [np.array([2.0, -1000.0])])
+    assert f"What to do: {text.format()}" in " ".join(str(error).split())
 
 
 @pytest.mark.parametrize(

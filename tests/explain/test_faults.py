@@ -189,15 +189,15 @@ def is_marked(text):
 
 
 def test_a_bound_is_marked_as_a_change_of_the_function():
-    texts = [text for _ops, _key, _when, text in hints._TABLE]
-    texts += [text for *_, text in failure._ERRORS]
+    rows = [hints.Rule(*row) for _ops, *row in hints._TABLE]
+    texts = [text for row in (*rows, *failure._ERRORS) for text in (row.fact, row.advice)]
     texts += [text for fault in faults().values() for text in (fault.remedy, fault.after)]
     assert [text for text in texts if not is_marked(text)] == []
     assert not is_marked("The argument is 0. Use log(maximum(x, eps)).")
 
 
 def test_every_hint_has_a_code():
-    keys = {key for _ops, key, _when, _text in hints._TABLE}  # (not those of other tests)
+    keys = {key for _ops, key, *_ in hints._TABLE}  # (not those of other tests)
     keys |= {hint.key for hint in hints.CAME_IN.values()}
     assert keys <= {*faults()}
 

@@ -86,10 +86,14 @@ def _dotted(text):
 
 
 ADVICE = [
-    *((f"{op}-{rule.key}", rule.text) for op, rules in hints._rules.items() for rule in rules),
+    *(
+        (f"{op}-{rule.key}", f"{rule.fact} {rule.advice}")
+        for op, rules in hints._rules.items()
+        for rule in rules
+    ),
     *((hint.key, hint.text) for hint in hints.CAME_IN.values()),
     *hints._GENERAL.items(),
-    ("own gradient", hints._OF_OWN_GRADIENT),
+    ("own gradient", " ".join(hints._OF_OWN_GRADIENT)),
 ]
 
 

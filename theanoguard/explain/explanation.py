@@ -16,6 +16,7 @@ from theanoguard._evaluate.culprit import Origin, Place, Scope, find_origin, is_
 from theanoguard._evaluate.replay import Implementation, Kernels, Replay
 from theanoguard._evaluate.scalars import ScalarStep, agrees
 from theanoguard._event import GuardEvent, Trip
+from theanoguard._faults import code_of
 from theanoguard._provenance import Provenance, SourceLine, lookup, module_of
 from theanoguard._steps import attempt, failures, foreign
 from theanoguard._values import Mask
@@ -311,10 +312,11 @@ def _may_diverge(facts: Facts, cause: Cause, outcome: Outcome) -> bool:
 
 def _in_users_functions(cause: Cause, outcome: Outcome) -> Cause:
     """Return a cause whose hint has functions that take the operands of the user's operation."""
-    if not outcome.spots or cause.hint is None:
+    if not outcome.spots or cause.hint is None or code_of(cause.hint.key) is None:
         return cause
     module = module_of(outcome.spots[0].node.outputs[0])
-    return replace(cause, hint=replace(cause.hint, text=with_module(cause.hint.text, module)))
+    fact, advice = (with_module(text, module) for text in (cause.hint.fact, cause.hint.advice))
+    return replace(cause, hint=replace(cause.hint, fact=fact, advice=advice))
 
 
 def _as_built(cause: Cause, spots: Sequence[Spot], mask: Mask) -> Cause:

@@ -400,7 +400,8 @@ class _Error(NamedTuple):
 
     kind: type[BaseException]
     key: str
-    text: str
+    fact: str
+    advice: str = ""
     operation: str = ""
     message: str = ""
 
@@ -409,34 +410,38 @@ _ERRORS = (
     _Error(
         MemoryError,
         "out-of-memory",
-        "The machine has no memory left for this result. Use smaller batches, float32, or an"
-        " update in place; a scan keeps every step unless only the last one is used.",
+        "The machine has no memory left for this result.",
+        "Use smaller batches, float32, or an update in place; a scan keeps every step unless only"
+        " the last one is used.",
     ),
     _Error(
         np.linalg.LinAlgError,
         "cholesky-not-positive-definite",
-        "The matrix is not positive definite (to working precision). Make it symmetric, and leave"
-        f" out duplicate points. {JITTER}",
+        "The matrix is not positive definite (to working precision).",
+        f"Make it symmetric, and leave out duplicate points. {JITTER}",
         operation="cholesky",
     ),
     _Error(
         np.linalg.LinAlgError,
         "cholesky-not-positive-definite",
-        f"The matrix is not positive definite (to working precision). {JITTER}",
+        "The matrix is not positive definite (to working precision).",
+        JITTER,
         message="(?i)positive.definite|leading minor",
     ),
     _Error(
         np.linalg.LinAlgError,
         "singular-matrix",
-        "The matrix has no inverse: rows or columns depend on each other. Leave out rows or"
-        f" columns that depend on others, or use a pseudo-inverse or least squares. {JITTER}",
+        "The matrix has no inverse: rows or columns depend on each other.",
+        "Leave out rows or columns that depend on others, or use a pseudo-inverse or least squares."
+        f" {JITTER}",
         message="(?i)singular",
     ),
     _Error(
         IndexError,
         "index-out-of-range",
-        "An index lies outside of the array that it reads. Compare the largest index with the"
-        " shape above: labels often start at 1 or hold a -1 for what is missing.",
+        "An index lies outside of the array that it reads.",
+        "Compare the largest index with the shape above: labels often start at 1 or hold a -1 for"
+        " what is missing.",
     ),
     _Error(
         ValueError,
@@ -455,22 +460,23 @@ _ERRORS = (
     _Error(
         ValueError,
         "shape-mismatch",
-        "The shapes do not fit together. Elementwise operations need equal dimensions, or"
-        " dimensions of 1 that are declared so: x[:, None], keepdims=True, or"
-        " pt.specify_shape(x, (None, 1)).",
+        "The shapes do not fit together.",
+        "Elementwise operations need equal dimensions, or dimensions of 1 that are declared so:"
+        " x[:, None], keepdims=True, or pt.specify_shape(x, (None, 1)).",
         message="(?i)mismatch|broadcast|dimension|shape|size",
     ),
     _Error(
         ZeroDivisionError,
         "division-by-zero",
-        "An integer was divided by 0. Find out why the divisor is 0. If it may be, decide what the"
-        " result is there: switch(eq(n, 0), 0, x // switch(eq(n, 0), 1, n)).",
+        "An integer was divided by 0.",
+        "Find out why the divisor is 0. If it may be, decide what the result is there:"
+        " switch(eq(n, 0), 0, x // switch(eq(n, 0), 1, n)).",
     ),
     _Error(
         AssertionError,
         "assert-failed",
-        "The condition that this Assert states does not hold for the values of this call. If you"
-        " did not write it, PyTensor needs it for a broadcast or a reshape to be valid.",
+        "The condition that this Assert states does not hold for the values of this call.",
+        "If you did not write it, PyTensor needs it for a broadcast or a reshape to be valid.",
     ),
 )
 """The first row that fits is used."""
@@ -521,10 +527,10 @@ def hint_for_error(error: BaseException, node: Apply, values: Sequence[Any]) -> 
         fits = isinstance(error, row.kind) and re.search(row.message, str(error))
         if not fits or (row.operation and not re.fullmatch(row.operation, op)):
             continue
-        known, text = "", row.text
+        known = ""
         if row.kind is np.linalg.LinAlgError and values and values[0] is not None:
             known = matrix_text(values[0], op)
-        return Hint(row.key, f"{known}. {text.partition('. ')[2]}" if known else text)
+        return Hint(row.key, f"{known}." if known else row.fact, row.advice)
     return None
 
 

@@ -19,7 +19,7 @@ from theanoguard._steps import attempt, failures
 from theanoguard.explain.facts.naming import element_text, number_text, shown_op
 from theanoguard.explain.text.repro import Repro, save_repro
 
-SCHEMA = "theanoguard.explanation/1"
+SCHEMA = "theanoguard.explanation/2"
 """Name and version of the plain form of an explanation."""
 
 
@@ -59,7 +59,14 @@ class Hint:
     ----------
     key : str
         Short name of the rule, such as ``"log-zero"``.
-    text : str
+    fact : str
+        What happens there; the whole text of a hint that the user has registered.
+    advice : str
+        What to do about it.
+    origin : str
+        Where the number came from.
+    more : bool
+        Whether the fact says more than the meaning of the fault.
     change : tuple of str
         The user's old and new line, if a remedy was found that helps the failing call.
     grade : {"", "same", "changes"}
@@ -67,9 +74,17 @@ class Hint:
     """
 
     key: str
-    text: str
+    fact: str = ""
+    advice: str = ""
+    origin: str = ""
     change: tuple[str, ...] = ()
     grade: str = ""
+    more: bool = field(default=False, repr=False, compare=False, metadata={"json": False})
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return " ".join(filter(None, (self.fact, self.origin, self.advice)))
 
 
 @dataclass(frozen=True)

@@ -388,8 +388,8 @@ def _of_model(cause: Any, model: Any) -> Any:
     if _is_for_a_call(cause.hint, model) or _is_free_argument(cause, model):
         return _statistical(cause, model)
     prior = PRIORS.get(cause.hint.key, "") if not cause.hint.change else ""
-    text = cause.hint.text.replace(*LARGE_DENSITY)
-    return replace(cause.hint, text=f"{text} {prior}".rstrip())
+    advice = cause.hint.advice.replace(*LARGE_DENSITY)
+    return replace(cause.hint, advice=f"{advice} {prior}".rstrip())
 
 
 def _unbounded(model: Any) -> list[str]:
@@ -413,7 +413,7 @@ def _is_for_a_call(hint: Any, model: Any) -> bool:
 
 
 def _statistical(cause: Any, model: Any) -> Any:
-    fact = cause.hint.text.partition(". ")[0].rstrip(".").removesuffix(" (input)")
+    fact = (cause.hint.origin or cause.hint.fact).rstrip(".").removesuffix(" (input)")
     told = " ".join([cause.expression, *(o.name for o in cause.operands), *cause.hint.change[:1]])
     free = [name for name in _unbounded(model) if re.search(rf"\b{re.escape(name)}\b", told)]
     kind = "positive numbers" if cause.op in POSITIVE_ARGUMENT else "numbers in the domain"
@@ -433,4 +433,6 @@ def _statistical(cause: Any, model: Any) -> Any:
     else:
         advice = f"Use a prior or a link that has {kind} there{link}."
     bound = "A bound in a log-density would change the posterior."
-    return replace(cause.hint, text=f"{fact}. {advice} {bound}", change=())
+    return replace(
+        cause.hint, fact="", origin=f"{fact}.", advice=f"{advice} {bound}", change=(), grade=""
+    )

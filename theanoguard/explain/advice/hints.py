@@ -19,12 +19,6 @@ from theanoguard.explain.advice.written import in_users_words
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.explain.records import CameIn, Cause, Hint, Meaning, Situation
 
-_SAYS_MORE = (
-    *("singular-matrix", "cholesky-not-positive-definite", "tiny-divisor"),
-    *("growing-state", "growing-gradient", "exploding-state"),
-)
-"""Hints whose first sentence is not in the meaning of the fault."""
-
 _OF_LOST = (
     *("cancellation", "probability-underflow", "softmax-then-log", "exp-overflow"),
     *("softmax-overflow", "inf-by-inf", "inf-minus-inf", "bessel-overflow", "log1p-minus-one"),
@@ -51,17 +45,28 @@ def with_outcome(hint: Hint, outcome: Any, meaning: Meaning) -> Hint:
     meaning : Meaning
         Its sentence says already what happened.
     """
-    first, _, general = hint.text.partition(". ")
-    fact = outcome.fact or first.rstrip(".")
-    is_users = code_of(hint.key) is None  # (a hint that the user has registered)
-    more = is_users or hint.key in _SAYS_MORE or "of the loop" in fact
-    told = meaning.text and (not more or fact.endswith("are equal"))
-    parts = ["" if told else f"{fact}.", meaning.origin, outcome.text or meaning.kept]
+    if code_of(hint.key) is None:  # (a hint that the user has registered is shown whole)
+        found = [meaning.origin, outcome.text or meaning.kept]
+        return replace(
+            hint, advice=_joined(hint.advice, *found), change=outcome.change, grade=outcome.grade
+        )
+    fact = f"{outcome.fact}." if outcome.fact else hint.fact
+    text = outcome.text or meaning.kept
     if not outcome.text and meaning.general:
         own = meaning.kind == "lost" and hint.key in _OF_LOST
-        parts.append(general if own else _GENERAL.get(meaning.kind, general))
-    text = " ".join(filter(None, parts))
-    return replace(hint, text=text, change=outcome.change, grade=outcome.grade)
+        text = _joined(text, hint.advice if own else _GENERAL.get(meaning.kind, hint.advice))
+    return replace(
+        hint,
+        fact="" if meaning.text and not hint.more else fact,
+        origin=meaning.origin,
+        advice=text,
+        change=outcome.change,
+        grade=outcome.grade,
+    )
+
+
+def _joined(*texts: str | None) -> str:
+    return " ".join(filter(None, texts))
 
 
 _FOR_LABELLED = (
@@ -97,8 +102,11 @@ def in_module(cause: Cause) -> Cause:
     if hint is None or code_of(hint.key) is None:  # (a hint that the user has registered)
         return cause
     file, line = ("", "") if source is None else (source.file, source.text)
-    text = _with_divisor(hint.text, cause) if cause.op == "true_div" else hint.text
-    return replace(cause, hint=replace(hint, text=in_users_words(text, file, line)))
+    texts = (hint.fact, hint.advice)
+    if cause.op == "true_div":
+        texts = tuple(_with_divisor(text, cause) for text in texts)
+    fact, advice = (in_users_words(text, file, line) for text in texts)
+    return replace(cause, hint=replace(hint, fact=fact, advice=advice))
 
 
 _MAX_NAME = 40
@@ -121,11 +129,19 @@ def _with_divisor(text: str, cause: Cause) -> str:
 
 @dataclass(frozen=True)
 class Rule:
-    """One row of the table: when it applies, and its text."""
+    """One row of the table: when it applies, what happens there, and what to do about it.
+
+    Parameters
+    ----------
+    more : bool
+        Whether the fact is not in the meaning of the fault.
+    """
 
     key: str
     when: Callable[[Situation], bool]
-    text: str
+    fact: str
+    advice: str = ""
+    more: bool = False
 
 
 _rules: dict[str, list[Rule]] = {}
@@ -164,18 +180,21 @@ _OF_REWRITTEN = {"log": "log-negative", "sqrt": "sqrt-negative", "pow": "pow-neg
 """Hints for NaNs that a rewrite chooses with a switch, by the user's operation."""
 
 _OF_OWN_GRADIENT = (
-    "The formula in {0} has no value here. The operation may have a derivative here all the same:"
-    " check what {0} returns with pytensor.gradient.verify_grad."
+    "The formula in {0} has no value here.",
+    "The operation may have a derivative here all the same: check what {0} returns with"
+    " pytensor.gradient.verify_grad.",
 )
 
 
 def hint_for(situation: Situation) -> Hint | None:
     """Return the :class:`Hint` of the first rule that applies, or None."""
     if situation.own_gradient:
-        return Hint("gradient-at-zero", _OF_OWN_GRADIENT.format(situation.own_gradient))
+        own = (text.format(situation.own_gradient) for text in _OF_OWN_GRADIENT)
+        return Hint("gradient-at-zero", *own)
     key = _OF_REWRITTEN.get(situation.written) if situation.op == "switch" else None
     if key is not None and np.isnan(situation.result):
-        return Hint(key, f"{situation.written} has no value here. {advice(key, situation.written)}")
+        fact = f"{situation.written} has no value here."
+        return Hint(key, fact, advice(key, situation.written))
     named = {
         "result": number_text(situation.result),
         "dtype": situation.dtype,
@@ -198,7 +217,8 @@ def hint_for(situation: Situation) -> Hint | None:
     operands += [""] * 3
     for rule in (*_rules.get(situation.op, ()), *_rules.get("*", ())):
         if _applies(rule, situation):
-            return Hint(rule.key, rule.text.format(*operands, **named))
+            texts = (text.format(*operands, **named) for text in (rule.fact, rule.advice))
+            return Hint(rule.key, *texts, more=rule.more)
     return None
 
 
@@ -211,9 +231,7 @@ _WIDER = {
 
 
 def advice(key: str, op: str | None = None) -> str:
-    """Return the advice of a hint: its text without the first sentence.
-
-    It is the whole text if that has only one sentence.
+    """Return the advice of a hint; what happens there, if there is no advice.
 
     `op`: name of the operation, if several have a hint with this key.
 
@@ -227,10 +245,10 @@ def advice(key: str, op: str | None = None) -> str:
     >>> advice("division-by-zero", "true_div")
     'Find out why the divisor is 0. If it may be, decide what the result is there: ...'
     """
-    texts = {hint.key: hint.text for hint in CAME_IN.values()}
+    texts = {hint.key: hint.advice or hint.fact for hint in CAME_IN.values()}
     for rules in (*_rules.values(), _rules.get(op or "", ())):
-        texts.update((rule.key, rule.text) for rule in rules)
-    return texts[key].partition(". ")[2] or texts[key]
+        texts.update((rule.key, rule.advice or rule.fact) for rule in rules)
+    return texts[key]
 
 
 def _applies(rule: Rule, situation: Situation) -> bool:
@@ -328,359 +346,395 @@ _SHRINKING = (
 )
 """Operations that can underflow: they make 0 from operands that are not 0."""
 
-_CANCELLED = (
-    "{0} is what rounding leaves of a difference of nearly equal numbers. Compute the"
-    " difference itself: mean((x - mean(x))**2) for E[x^2] - E[x]^2, sum((x - y)**2) for"
-    " x^2 + y^2 - 2xy."
-)
-
 JITTER = "Jitter on the diagonal, K + 1e-6 * pt.eye(n), changes the function."
 
 DIVERGES = "If the training diverges, lower the learning rate or clip the gradient"
 
-# (operations, key, when, text); the most specific rule of an operation comes first
+# (operations, key, when, fact, advice, more); the most specific rule of an operation comes first
 _TABLE = [
     (
         "log log2 log10",
         "softmax-then-log",
         lambda s: _first(s) == 0 and _zero_of_softmax(s),
-        "softmax has underflowed to 0 here. Use pytensor.tensor.special.log_softmax(h, axis=...),"
-        " which never takes the logarithm of a rounded 0.",
+        "softmax has underflowed to 0 here.",
+        "Use pytensor.tensor.special.log_softmax(h, axis=...), which never takes the"
+        " logarithm of a rounded 0.",
     ),
     (
         "log log2 log10 true_div reciprocal",
         "probability-underflow",
         _has_underflowed_in_loop,
         "The argument of log has underflowed to 0 in step {zero_step} of the loop: numbers"
-        " this small do not exist in {dtype}. Keep the state of the loop in logarithms,"
-        " with + for * and logaddexp for +. Or divide the state by its sum in each step, and add up"
-        " the logarithms of these sums.",
+        " this small do not exist in {dtype}.",
+        "Keep the state of the loop in logarithms, with + for * and logaddexp for +. Or"
+        " divide the state by its sum in each step, and add up the logarithms of these sums.",
+        True,
     ),
     (
         "log log2 log10 true_div reciprocal",
         "probability-underflow",
         _has_underflowed,
-        "The argument of log has underflowed to 0: numbers this small do not exist in {dtype}."
-        " Compute in logarithms: a sum of logs for a product, log_softmax or"
-        " -softplus(-x) for log(sigmoid(x)), logsumexp for a sum of exps.",
+        "The argument of log has underflowed to 0: numbers this small do not exist in {dtype}.",
+        "Compute in logarithms: a sum of logs for a product, log_softmax or -softplus(-x) for"
+        " log(sigmoid(x)), logsumexp for a sum of exps.",
     ),
-    ("log log2 log10 sqrt", "cancellation", _cancelled, _CANCELLED),
+    (
+        "log log2 log10 sqrt",
+        "cancellation",
+        _cancelled,
+        "{0} is what rounding leaves of a difference of nearly equal numbers.",
+        "Compute the difference itself: mean((x - mean(x))**2) for E[x^2] - E[x]^2,"
+        " sum((x - y)**2) for x^2 + y^2 - 2xy.",
+    ),
     (
         "log log2 log10 sqrt",
         "integer-wrapped",
         lambda s: bool(s.wrapped),
-        "The integers have wrapped around: exactly it would be {wrapped}. Compute in"
-        " {wide_enough}: cast before the product or sum.",
+        "The integers have wrapped around: exactly it would be {wrapped}.",
+        "Compute in {wide_enough}: cast before the product or sum.",
     ),
     (
         "log log2 log10",
         "log-zero",
         lambda s: _first(s) == 0,
-        "The logarithm of 0 is -inf. Find out why the argument is 0. Where x * log(x) is meant, use"
-        " xlogx or xlogy, which are 0 at 0.",
+        "The logarithm of 0 is -inf.",
+        "Find out why the argument is 0. Where x * log(x) is meant, use xlogx or xlogy, which"
+        " are 0 at 0.",
     ),
     (
         "log log2 log10",
         "log-negative",
         lambda s: _first(s) < 0,
-        "The logarithm of a negative number ({0}) is NaN. Find out why it is negative. Compute a"
-        " parameter that must stay positive with exp or softplus from one that is free.",
+        "The logarithm of a negative number ({0}) is NaN.",
+        "Find out why it is negative. Compute a parameter that must stay positive with exp or"
+        " softplus from one that is free.",
     ),
     (
         "log1p",
         "log1p-minus-one",
         lambda s: _first(s) <= -1,
-        "log1p(x) needs x > -1, and x is {0}. For log(1 - p) with p near 1 work with the logit:"
-        " log(1 - sigmoid(z)) is -softplus(z).",
+        "log1p(x) needs x > -1, and x is {0}.",
+        "For log(1 - p) with p near 1 work with the logit: log(1 - sigmoid(z)) is -softplus(z).",
     ),
     (
         "true_div",
         "norm-gradient-at-zero",
         lambda s: s.backward and _second(s) == 0 and s.made_by(1, "sqrt") and not _of_arc(s),
-        "The gradient of sqrt at 0 is 0.5 / sqrt(0). A norm has no gradient at 0: penalise"
-        " sum(x**2) itself. Or theanoguard.stable.norm(x), whose gradient is 0 there.",
+        "The gradient of sqrt at 0 is 0.5 / sqrt(0).",
+        "A norm has no gradient at 0: penalise sum(x**2) itself. Or"
+        " theanoguard.stable.norm(x), whose gradient is 0 there.",
     ),
     (
         "true_div",
         "softmax-overflow",
         lambda s: np.isinf(_second(s)) and s.made_by(1, "sum") and _of_exp(s),
-        "exp has overflowed in a hand-written softmax. Use pytensor.tensor.special.softmax(h,"
-        " axis=...), or subtract the maximum first: exp(h - h.max(axis=..., keepdims=True)).",
+        "exp has overflowed in a hand-written softmax.",
+        "Use pytensor.tensor.special.softmax(h, axis=...), or subtract the maximum first:"
+        " exp(h - h.max(axis=..., keepdims=True)).",
     ),
     (
         "true_div",
         "masked-gradient",
         lambda s: s.backward and _second(s) == 0 and _first(s) == 0 and _has_switch(s),
-        "0 / 0 in a gradient: switch(x > 0, f(x), 0) masks the value of f, not its derivative."
-        " Give f a safe argument on the masked side: f(switch(x > 0, x, 1)).",
+        "0 / 0 in a gradient: switch(x > 0, f(x), 0) masks the value of f, not its derivative.",
+        "Give f a safe argument on the masked side: f(switch(x > 0, x, 1)).",
     ),
     (
         "true_div",
         "zero-by-zero",
         lambda s: not s.backward and _first(s) == 0 and _second(s) == 0,
-        "0 / 0 is NaN. Decide what the result is where the divisor n is 0, for example 0:"
-        " switch(eq(n, 0), 0, x / switch(eq(n, 0), 1, n)).",
+        "0 / 0 is NaN.",
+        "Decide what the result is where the divisor n is 0, for example 0: switch(eq(n, 0),"
+        " 0, x / switch(eq(n, 0), 1, n)).",
     ),
     (
         "true_div reciprocal",
         "gradient-at-zero",
         lambda s: s.backward and s.operands[-1] == 0,
-        "The derivative divides by 0 here: the forward operation is not differentiable at this"
-        " value. Use a formula that is smooth there, or leave this element out: switch(ok, f(x), 0)"
+        "The derivative divides by 0 here: the forward operation is not differentiable at"
+        " this value.",
+        "Use a formula that is smooth there, or leave this element out: switch(ok, f(x), 0)"
         " with f(switch(ok, x, 1)) inside.",
     ),
     (
         "true_div int_div mod",
         "division-by-zero",
         lambda s: _second(s) == 0,
-        "{0} / 0 is not finite. Find out why the divisor is 0. If it may be, decide what the result"
-        " is there: switch(eq(n, 0), 0, x / switch(eq(n, 0), 1, n)).",
+        "{0} / 0 is not finite.",
+        "Find out why the divisor is 0. If it may be, decide what the result is there:"
+        " switch(eq(n, 0), 0, x / switch(eq(n, 0), 1, n)).",
     ),
     (
         "true_div",
         "inf-by-inf",
         lambda s: np.isinf(_first(s)) and np.isinf(_second(s)),
-        "inf / inf is NaN. Divide in logarithms, or scale both down.",
+        "inf / inf is NaN.",
+        "Divide in logarithms, or scale both down.",
     ),
     (
         "true_div",
         "softmax-then-log",
         lambda s: s.backward and _tiny(_second(s)) and _of_softmax(s, 1),
-        "The gradient of log(p) is 1 / p, and softmax has made p all but 0 ({1}). Use"
-        " pytensor.tensor.special.log_softmax(h, axis=...) in place of log(softmax(h)).",
+        "The gradient of log(p) is 1 / p, and softmax has made p all but 0 ({1}).",
+        "Use pytensor.tensor.special.log_softmax(h, axis=...) in place of log(softmax(h)).",
     ),
     (
         "true_div",
         "gradient-near-zero",
         lambda s: s.backward and _tiny(_second(s)),
-        "The derivative divides by {1} here. Near this value the derivative of the forward"
-        " operation grows without bound. If it is right, raise big_threshold; else use a formula"
-        " that is smooth there.",
+        "The derivative divides by {1} here.",
+        "Near this value the derivative of the forward operation grows without bound. If it"
+        " is right, raise big_threshold; else use a formula that is smooth there.",
     ),
     (
         "true_div",
         "tiny-divisor",
         lambda s: _tiny(_second(s)),
-        "The divisor is almost 0 ({1}). Find out why it is so small. If it is right, raise"
-        " big_threshold.",
+        "The divisor is almost 0 ({1}).",
+        "Find out why it is so small. If it is right, raise big_threshold.",
+        True,
     ),
     (
         "reciprocal",
         "division-by-zero",
         lambda s: _first(s) == 0,
-        "1 / 0 is inf. Find out why the divisor is 0. If it may be, decide what the result is"
-        " there: switch(eq(n, 0), 0, 1 / switch(eq(n, 0), 1, n)).",
+        "1 / 0 is inf.",
+        "Find out why the divisor is 0. If it may be, decide what the result is there:"
+        " switch(eq(n, 0), 0, 1 / switch(eq(n, 0), 1, n)).",
     ),
     (
         "exp exp2 expm1 sinh cosh",
         "exp-overflow",
         lambda s: np.isinf(s.result) and np.isfinite(_first(s)),
-        "{dtype} overflows where the exponent exceeds {exp_limit}, and it is {0}. For a softmax"
-        " use pytensor.tensor.special.softmax, for log(sum(exp(x))) use pt.logsumexp, for"
-        " log(1 + exp(x)) use pt.softplus. Else simplify the formula, so that nothing overflows.",
+        "{dtype} overflows where the exponent exceeds {exp_limit}, and it is {0}.",
+        "For a softmax use pytensor.tensor.special.softmax, for log(sum(exp(x))) use"
+        " pt.logsumexp, for log(1 + exp(x)) use pt.softplus. Else simplify the formula, so"
+        " that nothing overflows.",
     ),
     (
         "exp exp2 expm1 sinh cosh",
         "exp-big",
         lambda s: np.isfinite(s.result) and abs(s.result) > 1e3,
-        "The value is finite and above big_threshold. If values of this size are right, allow them"
-        " with GuardMode(big_threshold={above}); else scale the inputs.",
+        "The value is finite and above big_threshold.",
+        "If values of this size are right, allow them with GuardMode(big_threshold={above});"
+        " else scale the inputs.",
     ),
     (
         "sqrt",
         "sqrt-negative",
         lambda s: _first(s) < 0,
-        "The square root of a negative number ({0}) is NaN. Find out why it is negative. Compute a"
-        " parameter that must not be with exp, softplus or a square.",
+        "The square root of a negative number ({0}) is NaN.",
+        "Find out why it is negative. Compute a parameter that must not be with exp, softplus"
+        " or a square.",
     ),
     (
         "dot mul sqr pow",
         "exploding-state",
         lambda s: _of_recurrence(s) and not s.in_gradient_scan and _overflow(s),
-        "The state grows from step to step. Scale down the recurrent weights (spectral radius"
-        " below 1), or use fewer steps.",
+        "The state grows from step to step.",
+        "Scale down the recurrent weights (spectral radius below 1), or use fewer steps.",
+        True,
     ),
     (
         "mul sqr pow add sub sum dot true_div",
         "growing-gradient",
         lambda s: s.in_gradient_scan and _overflow(s),
-        "The gradient grows from step to step, from the last step of the loop to the first. Clip it"
-        " (clip_grad_norm), use fewer steps (truncate_gradient), or make the factor smaller.",
+        "The gradient grows from step to step, from the last step of the loop to the first.",
+        "Clip it (clip_grad_norm), use fewer steps (truncate_gradient), or make the factor"
+        " smaller.",
+        True,
     ),
     (
         "mul sqr pow add sub sum dot",
         "growing-state",
         lambda s: _after_steps(s) and _overflow(s),
-        "The state grows from step to step. Look at the factor by which it grows: smaller weights,"
-        " a smaller step or fewer steps keep it bounded.",
+        "The state grows from step to step.",
+        "Look at the factor by which it grows: smaller weights, a smaller step or fewer steps"
+        " keep it bounded.",
+        True,
     ),
     (
         "pow",
         "pow-negative-base",
         lambda s: _first(s) < 0 and _second(s) != np.floor(_second(s)),
-        "A negative base ({0}) with the fractional exponent {1} has no real power. Find out why"
-        " the base is negative. Compute one that must be positive with exp or softplus. An odd root"
-        " exists: sign(x) * abs(x)**p.",
+        "A negative base ({0}) with the fractional exponent {1} has no real power.",
+        "Find out why the base is negative. Compute one that must be positive with exp or"
+        " softplus. An odd root exists: sign(x) * abs(x)**p.",
     ),
     (
         "pow",
         "pow-at-zero",
         lambda s: _first(s) == 0 and _second(s) < 0,
-        "0 to the negative power {1} is inf. Find out why the base is 0. The derivative"
-        " p * x**(p - 1) of a power p < 1 is such a power.",
+        "0 to the negative power {1} is inf.",
+        "Find out why the base is 0. The derivative p * x**(p - 1) of a power p < 1 is such a"
+        " power.",
     ),
     (
         "pow sqr mul cube",
         "product-overflow",
         lambda s: _overflow(s) and np.isinf(s.result),
-        "The product {exceeds}. Scale the operands down, work with logarithms{wider}.",
+        "The product {exceeds}.",
+        "Scale the operands down, work with logarithms{wider}.",
     ),
     (
         "mul",
         "zero-times-inf",
         lambda s: _nan(s) and any(np.isinf(v) for v in s.operands),
-        "0 * inf is NaN: multiplying by 0 does not mask an infinity. Use switch(mask, x, 0) with a"
-        " safe x, or xlogy / xlogx for x * log(x).",
+        "0 * inf is NaN: multiplying by 0 does not mask an infinity.",
+        "Use switch(mask, x, 0) with a safe x, or xlogy / xlogx for x * log(x).",
     ),
     (
         "softmax logSoftmax sub",
         "softmax-of-infinity",
         lambda s: _nan(s) and (s.op != "sub" or "softmax" in s.source),
-        "A softmax of inf, or of a slice that is -inf throughout, is NaN. Leave one element"
-        " unmasked. Or theanoguard.stable.softmax(h, axis=...), which is 0 for such a slice.",
+        "A softmax of inf, or of a slice that is -inf throughout, is NaN.",
+        "Leave one element unmasked. Or theanoguard.stable.softmax(h, axis=...), which is 0"
+        " for such a slice.",
     ),
     (
         "sub add sum inc_subtensor",
         "inf-minus-inf",
         lambda s: _nan(s) and any(np.isinf(v).any() for v in s.operands),
-        "inf - inf is NaN. For log(sum(exp(x))) use pt.logsumexp, which takes -inf; else keep the"
-        " operands finite.",
+        "inf - inf is NaN.",
+        "For log(sum(exp(x))) use pt.logsumexp, which takes -inf; else keep the operands finite.",
     ),
     (
         "sum add sub prod mean inc_subtensor",
         "sum-overflow",
         lambda s: _overflow(s) and np.isinf(s.result),
-        "The result {exceeds}. Scale the terms down, use mean instead of sum{wider}.",
+        "The result {exceeds}.",
+        "Scale the terms down, use mean instead of sum{wider}.",
     ),
     (
         "dot batched_dot outer",
         "dot-overflow",
         lambda s: _overflow(s) and np.isinf(s.result),
-        "The product of matrices {exceeds}. Scale the inputs, check the initial weights{wider}.",
+        "The product of matrices {exceeds}.",
+        "Scale the inputs, check the initial weights{wider}.",
     ),
     (
         "dot batched_dot outer",
         "inf-in-dot",
         _nan,
         "An infinite operand met a 0 or an infinity of the other sign inside the product.",
+        "",
     ),
     (
         "arccos arcsin",
         "arc-out-of-range",
         lambda s: abs(_first(s)) > 1,
-        "The inverse sine and cosine exist for -1 to 1, and the argument is {0}. For the angle"
-        " between two vectors, divide them by their norms, and use"
-        " 2 * arctan2(norm(u - v), norm(u + v)).",
+        "The inverse sine and cosine exist for -1 to 1, and the argument is {0}.",
+        "For the angle between two vectors, divide them by their norms, and use 2 *"
+        " arctan2(norm(u - v), norm(u + v)).",
     ),
     (
         "arctanh",
         "arctanh-out-of-range",
         lambda s: abs(_first(s)) >= 1,
-        "arctanh exists inside -1 to 1, and the argument is {0}. Find out why it reaches the edge."
-        " Compute a parameter with tanh from one that is free.",
+        "arctanh exists inside -1 to 1, and the argument is {0}.",
+        "Find out why it reaches the edge. Compute a parameter with tanh from one that is free.",
     ),
     (
         "arccosh",
         "arccosh-out-of-range",
         lambda s: _first(s) < 1,
-        "arccosh needs an argument of at least 1, and it is {0}. Find out why it is less. For"
-        " arccosh(1 + d) use 2 * arcsinh(sqrt(d / 2)).",
+        "arccosh needs an argument of at least 1, and it is {0}.",
+        "Find out why it is less. For arccosh(1 + d) use 2 * arcsinh(sqrt(d / 2)).",
     ),
     (
         "gammaln gamma psi tri_gamma",
         "gamma-pole",
         lambda s: _first(s) <= 0,
-        "The gamma function has a pole at {0}. Find out why the argument is not positive. Compute a"
-        " parameter that must be with exp or softplus.",
+        "The gamma function has a pole at {0}.",
+        "Find out why the argument is not positive. Compute a parameter that must be with exp"
+        " or softplus.",
     ),
     (
         "i0 i1 iv",
         "bessel-overflow",
         _overflow,
-        "The Bessel function grows like exp(x) and {exceeds}. Use pt.ive(v, x), which is iv times"
-        " exp(-abs(x)): log(i0(x)) = log(ive(0, x)) + abs(x).",
+        "The Bessel function grows like exp(x) and {exceeds}.",
+        "Use pt.ive(v, x), which is iv times exp(-abs(x)): log(i0(x)) = log(ive(0, x)) + abs(x).",
     ),
     (
         "erfinv",
         "erfinv-out-of-range",
         lambda s: abs(_first(s)) >= 1,
-        "erfinv is finite inside -1 to 1, and the argument is {0}. For erfinv(1 - q) use"
-        " erfcinv(q), which exists for q > 0.",
+        "erfinv is finite inside -1 to 1, and the argument is {0}.",
+        "For erfinv(1 - q) use erfcinv(q), which exists for q > 0.",
     ),
     (
         "switch",
         "gradient-at-zero",
         lambda s: s.backward and s.forward == "log1mexp" and np.isinf(s.result),
-        "The derivative of log1mexp at 0 is infinite. Find out why the argument is 0.",
+        "The derivative of log1mexp at 0 is infinite.",
+        "Find out why the argument is 0.",
     ),
     (
         "switch",
         "switch-chose-infinity",
         lambda s: not np.isfinite(s.result),
-        "The condition chose the branch that holds {result}. Check the condition for this call.",
+        "The condition chose the branch that holds {result}.",
+        "Check the condition for this call.",
     ),
     (
         "sin cos tan",
         "angle-infinite",
         lambda s: np.isinf(_first(s)),
-        "The sine of an infinite angle is NaN. Find the operation that made it infinite.",
+        "The sine of an infinite angle is NaN.",
+        "Find the operation that made it infinite.",
     ),
     (
         "cast",
         "cast-overflow",
         _overflow,
-        "{0} does not fit into {dtype}, whose largest number is {limit}. Keep the wider dtype, or"
-        " scale down.",
+        "{0} does not fit into {dtype}, whose largest number is {limit}.",
+        "Keep the wider dtype, or scale down.",
     ),
     (
         "cholesky",
         "cholesky-not-positive-definite",
         lambda s: s.indefinite,
-        "{matrix}. Rounding is not the reason, so jitter on the diagonal does not help. Check the"
+        "{matrix}.",
+        "Rounding is not the reason, so jitter on the diagonal does not help. Check the"
         " numbers that the matrix is made of, such as a correlation outside of -1 to 1.",
     ),
     (
         "cholesky",
         "cholesky-not-positive-definite",
         lambda s: True,
-        f"{{matrix}}. Make it symmetric, and leave out duplicate points. {JITTER}",
+        "{matrix}.",
+        f"Make it symmetric, and leave out duplicate points. {JITTER}",
     ),
     (
         "solve solveTriangular matrixInverse matrixPinv sLogDet slogdet det",
         "singular-matrix",
         lambda s: True,
-        "{matrix}. Leave out rows that depend on others, or use a pseudo-inverse or a least-squares"
-        f" solver. {JITTER}",
+        "{matrix}.",
+        "Leave out rows that depend on others, or use a pseudo-inverse or a least-squares solver."
+        f" {JITTER}",
     ),
     (
         "*",
         "diverging-update",
         lambda s: _overflow(s) and np.isfinite(s.result) and s.in_update and abs(s.result) > 1e3,
-        f"The value is finite and above big_threshold. {DIVERGES}; if values of this size are"
-        " right, allow them with GuardMode(big_threshold={above}).",
+        "The value is finite and above big_threshold.",
+        f"{DIVERGES}; if values of this size are right, allow them with"
+        " GuardMode(big_threshold={above}).",
     ),
     (
         "*",
         "big-value",
         lambda s: _overflow(s) and np.isfinite(s.result) and abs(s.result) > 1e3,
-        "The value is finite and above big_threshold. If values of this size are right, allow them"
-        " with GuardMode(big_threshold={above}) or big_is_error=False; else scale the inputs.",
+        "The value is finite and above big_threshold.",
+        "If values of this size are right, allow them with GuardMode(big_threshold={above})"
+        " or big_is_error=False; else scale the inputs.",
     ),
 ]
 
-for _ops, _key, _when, _text in reversed(_TABLE):
+for _ops, *_row in reversed(_TABLE):
     for _op in _ops.split():
-        register_hint(_op, _key, _when, _text)
+        _rules.setdefault(_op, []).insert(0, Rule(*_row))
 
 
 UNDERFLOWED = ("probability-underflow", "softmax-then-log")
@@ -691,7 +745,8 @@ GROWS = ("growing-state", "growing-gradient", "exploding-state", "big-value")
 
 OUT_OF_DOMAIN = Hint(
     "out-of-domain",
-    "The argument is outside of the domain of the operation. Find out why it is there.",
+    "The argument is outside of the domain of the operation.",
+    "Find out why it is there.",
 )
 """The hint for an operation that has a domain and no rule in the table."""
 
@@ -719,7 +774,8 @@ CAME_IN = {
     "folded": Hint(
         "folded-constant",
         "PyTensor has computed this value when it compiled the function, from constants alone:"
-        " no input can change it. Look at the constants that this line uses.",
+        " no input can change it.",
+        "Look at the constants that this line uses.",
     ),
 }
 """Hints for a value that no operation made."""
@@ -765,7 +821,7 @@ def came_in(role: str, array: np.ndarray, bad: np.ndarray) -> Hint:
     if role not in _BEFORE or not some:
         return CAME_IN[role]
     if missing and bad.ndim == 2 and len(bad) > 1 and np.array_equal(bad.any(0), bad.all(0)):
-        return Hint(_MISSING[role], _columns(np.flatnonzero(bad[0]), bad.shape[1], role))
+        return Hint(_MISSING[role], *_columns(np.flatnonzero(bad[0]), bad.shape[1], role))
     rows = np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))
     listed = _listed(rows)
     one = len(rows) == 1
@@ -778,10 +834,11 @@ def came_in(role: str, array: np.ndarray, bad: np.ndarray) -> Hint:
     it = "it" if one and bad.ndim == 1 else "the entries"
     where = f"{subject} {listed} of {len(bad)} {what}"
     if missing:
-        text = f"NaN often stands for what is missing: {where}. Leave {these} out, or fill {it} in"
-        return Hint(_MISSING[role], f"{text} {_BEFORE[role]}.")
-    text = f"The data hold an Inf: {where}. Leave {these} out, or make {it} finite"
-    return Hint(CAME_IN[role].key, f"{text} {_BEFORE[role]}.")
+        fact = f"NaN often stands for what is missing: {where}."
+        advice = f"Leave {these} out, or fill {it} in {_BEFORE[role]}."
+        return Hint(_MISSING[role], fact, advice)
+    advice = f"Leave {these} out, or make {it} finite {_BEFORE[role]}."
+    return Hint(CAME_IN[role].key, f"The data hold an Inf: {where}.", advice)
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -791,14 +848,15 @@ def _listed(numbers: Sequence[int]) -> str:
     return " and ".join([", ".join(shown), last] if shown else [last])
 
 
-def _columns(whole: Sequence[int], n: int, role: str) -> str:
-    """Return the advice on columns that are NaN in every row."""
+def _columns(whole: Sequence[int], n: int, role: str) -> tuple[str, str]:
+    """Return the fact and the advice on columns that are NaN in every row."""
     subject, these, verb = (
         ("Column", "this column", "is") if len(whole) == 1 else ("Columns", "these columns", "are")
     )
     return (
         f"{subject} {_listed(whole)} of {n} {verb} NaN in every row. The standard deviation of "
-        f"equal numbers is 0, and dividing by it gives NaN. Leave {these} out {_BEFORE[role]}."
+        "equal numbers is 0, and dividing by it gives NaN.",
+        f"Leave {these} out {_BEFORE[role]}.",
     )
 
 

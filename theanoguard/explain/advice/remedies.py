@@ -163,9 +163,10 @@ def _with_less_growth(built: AsBuilt, cause: Cause, known: Outcome | None) -> Ou
     for leaf, size in itertools.product(built.leaves_of_loops(), _SMALLER):
         if leaf.name and built.is_sound_with(leaf, size):
             what = f"{leaf.name} / {size} in place of the {ROLES[role_of(leaf)]} {leaf.name}"
-            fact, otherwise, _ = cause.hint.text.partition("; else ")
-            text = f"With {what} this call gives {bad}."
-            return replace(known or Outcome(None), text=text, fact=fact if otherwise else "")
+            is_big = cause.hint.key == "big-value"
+            allow = "If values of this size are right, raise big_threshold. " if is_big else ""
+            text = f"{allow}With {what} this call gives {bad}."
+            return replace(known or Outcome(None), text=text)
     return None
 
 

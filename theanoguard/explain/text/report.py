@@ -506,7 +506,7 @@ def _deeper(explanation: Explanation, paint: Painter, brief: bool = False) -> li
 def _advice(explanation: Explanation, paint: Painter, signs: str) -> list[str]:
     """Return the advice, with those lines of the change that have one of some signs."""
     hint = explanation.advice
-    if hint is None:
+    if hint is None or not hint.text:
         return []
     signed = zip(cycle("-+"), hint.change, strict=False)
     shown = [(sign, text) for sign, text in signed if sign in signs]
