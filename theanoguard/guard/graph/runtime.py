@@ -536,7 +536,8 @@ class JittedVM:
         self._cells = [*outputs, *updates.values(), guard.stored]
         self._raise_other = raise_other
 
-    def __call__(self) -> None:
+    def __call__(self) -> list:
+        """Return the results, since an output may be a shared variable that the call updates."""
         guard, error = self.guard, None
         try:
             guard.open()
@@ -548,6 +549,7 @@ class JittedVM:
                 raise error from None
             store(self._cells, [*results, *[results[i] for i in self._becoming], True])
             guard.ended(values)
+            return list(results)
         except BaseException as other:
             if error is other or guard.stored[0]:
                 raise
