@@ -219,6 +219,18 @@ def test_lint(run_pytest, tmp_path):
     assert [n for n, o in outcomes.items() if o == "FAILED"] == ["test_named_arguments_and_shapes"]
 
 
+def test_lint_of_guarded_functions(run_pytest, tmp_path):
+    """Functions with a guard are searched like others, and their guards note nothing of it."""
+    arguments = ["-p", "theanoguard", "--guard=lint", f"--lint-baseline={tmp_path / 'known.json'}"]
+    guarded = "import theanoguard\nGUARD = theanoguard.GuardMode(big_is_error=False)\n"
+    guarded += LINTED_SUITE.replace('mode="FAST_COMPILE"', "mode=GUARD")
+    guarded += "\ndef test_no_event_of_a_trial():\n    assert not GUARD.events\n"
+    outcomes, output = run_pytest(guarded, *arguments)
+    failed = {name for name, outcome in outcomes.items() if outcome == "FAILED"}
+    assert failed == {"test_fails_elsewhere"}
+    assert "new findings: 1" in output
+
+
 def test_baselines_that_are_refused(run_pytest, tmp_path):
     (tmp_path / "known.json").write_text("[]")
     baseline = f"--lint-baseline={tmp_path / 'known.json'}"

@@ -316,8 +316,8 @@ def test_a_guard_as_a_mode():
     x = pt.dvector("x")
     modes = [GuardMode(linker="vm"), GuardMode(linker="vm", action="record")]
     found = compare(pt.log(x), {x: [-1.0, 1.0]}, modes)
-    assert found["GuardMode"].not_run == "failed, GuardError: NaN in log: log(-1.0) at element [0]"
-    assert not found["GuardMode 2"].parted
+    assert found.agree
+    assert [mode.events for mode in modes] == [[], []]
 
 
 def test_what_the_graph_itself_raises_is_raised():

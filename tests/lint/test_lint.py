@@ -726,3 +726,58 @@ def test_bad_input(folder, arguments, message):
     assert done.returncode == 2
     assert message in done.stderr
     assert "lintscript.py" not in done.stderr
+
+
+GUARDED = """
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from theanoguard import GuardMode
+
+x = pt.dvector("x")
+w = pytensor.shared(np.array([1.0, 2.0, 3.0]), name="w")
+loss = -pt.log(x - w).sum()
+updates = [(w, w - 0.1 * pytensor.grad(loss, w))]
+step = pytensor.function([x], loss, updates=updates, mode=MODE, name="step")
+step(np.array([2.0, 3.0, 4.0]))
+"""
+
+
+@pytest.mark.parametrize("option", [(), ("--run",)], ids=["to its first call", "run"])
+def test_guarded_script_is_searched(tmp_path, option):
+    log = tmp_path / "events.jsonl"
+    shown = {}
+    for mode in ("'CVM'", "GuardMode()", f"GuardMode(action='record', log={str(log)!r})"):
+        (tmp_path / "step.py").write_text(GUARDED.replace("MODE", mode))
+        done = command(tmp_path, *option, "step.py")
+        assert done.returncode == 1, done.stderr
+        assert "step.py:11 (step): searched x from 2 to 4, as in its calls" in done.stderr
+        shown[mode] = done.stdout
+    assert len(set(shown.values())) == 1
+    assert "log-of-zero: x - w must be positive" in shown["GuardMode()"]
+    assert '"kind"' not in (log.read_text() if log.exists() else "")
+
+
+NOT_SEARCHED = {
+    "sparse": ("a = pytensor.sparse.csr_matrix('a')\n", "pytensor.sparse.structured_log(a)"),
+    "fails at every input": (
+        "from pytensor.raise_op import Assert\na = pt.dvector('a')\n",
+        "pt.log(Assert('no')(a, a.sum() > 1e9))",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_SEARCHED)
+def test_function_that_is_not_searched_is_named(tmp_path, name):
+    head, graph = NOT_SEARCHED[name]
+    script = f"import pytensor, pytensor.sparse, pytensor.tensor as pt\n{head}"
+    script += "x = pt.dvector('x')\npytensor.function([x], pt.tanh(x))\n"
+    script += f"f = pytensor.function([a], {graph}, name='f')\n"
+    (tmp_path / "script.py").write_text(script)
+    done = command(tmp_path, "script.py")
+    assert done.returncode == 2, done.stdout
+    line = len(script.splitlines())
+    assert f"script.py:{line} (f): not searched: lint cannot " in done.stderr
+    assert done.stderr.count("not searched") == 1
+    plain = json.loads(command(tmp_path, "--json", "script.py").stdout)
+    assert [title.rpartition("script.py")[2] for title in plain["not_searched"]] == [f":{line} (f)"]

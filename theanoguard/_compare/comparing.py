@@ -28,12 +28,13 @@ from theanoguard._compare.problem import (
 )
 from theanoguard._compare.reasons import Case, reason_of
 from theanoguard._compare.result import Comparison, ModeResult, Parting
-from theanoguard._compare.rewriting import Change, Judge, Raised, blamed, outcome, unguarded
+from theanoguard._compare.rewriting import Change, Judge, Raised, blamed, outcome
 from theanoguard._provenance import lookup, track_provenance, tracker_of
 from theanoguard._pytensor import FUSING, IN_PLACE, Function, JITLinker, config, predefined_modes
 from theanoguard._steps import first_line
 from theanoguard.explain.facts.naming import name_of, op_name
 from theanoguard.explain.records import user_line
+from theanoguard.guard.pausing import twin_of, unguarded
 
 MODES = ("py", "c", "numba", "jax", "fast_compile", "float32", "float64")
 PRECISIONS = ("float32", "float64")
@@ -101,6 +102,7 @@ def compare(
         "float32" and "float64", which run the graph node by node in Python in this precision; or
         compile modes.  "jax:cpu", "jax:cuda", "pytorch:cpu" and "pytorch:cuda" also choose the
         device.  A mode whose package or device is missing is left out, and the table says so.
+        A guard or a monitor is compared as the mode that it watches.
         With ``reference="as written"``, the default is the mode of the function, or the mode that
         PyTensor uses by default.
     reference : {"py", "as written"}, optional
@@ -161,7 +163,8 @@ def compare(
         judge, tolerance = None, Tolerance(rtol, ulp, atol)
         values = _values(evaluated, problem)
     comparing = _Comparing(problem, evaluated, values, tolerance, judge)
-    results = {name: comparing.run(name, mode) for name, mode in chosen.items()}
+    with unguarded():
+        results = {name: comparing.run(name, mode) for name, mode in chosen.items()}
     return Comparison(results, problem.names, values, tuple(problem.notes))
 
 
@@ -201,7 +204,7 @@ def _chosen(
         if reference == "as written":
             is_function = isinstance(graph_or_function, Function)
             mode = graph_or_function.maker.mode if is_function else get_mode(None)
-            return {"compiled": unguarded(mode)}
+            return {"compiled": mode}
         modes = MODES
     if isinstance(modes, str | Mode):
         modes = [modes]
@@ -285,11 +288,11 @@ class _Comparing:
         if why_not is not None:
             return ModeResult(name, not_run=why_not)
         if not isinstance(mode, str):
-            return self._compiled(name, get_mode(mode))
+            return self._compiled(name, get_mode(twin_of(mode)))
         backend, device = split(mode)
         self.device = device or default_device(backend)
         with on_device(backend, device):
-            return self._compiled(name, get_mode(ALIASES.get(backend, backend)))
+            return self._compiled(name, get_mode(twin_of(ALIASES.get(backend, backend))))
 
     def _result(
         self, name: str, names: Sequence[str], expected: Sequence, found: Sequence, **more: Any

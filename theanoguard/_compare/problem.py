@@ -27,6 +27,7 @@ from theanoguard._provenance import attach, tracker_of
 from theanoguard._provenance.tracker import ProvenanceTracker
 from theanoguard._pytensor import Function, captured_inputs, on_copies, without_traces
 from theanoguard._values import is_sparse
+from theanoguard.guard.pausing import without_watchers
 from theanoguard.testvalue import arguments_of
 
 GONE = (
@@ -396,6 +397,7 @@ def _problem(
     shared: list | None = None,
 ) -> Problem:
     """Copy the graph onto plain inputs."""
+    outputs = without_watchers(outputs)
     shared = roots if shared is None else shared
     classes = [type(v) if isinstance(v, SharedVariable) else None for v in shared]
     plain = []

@@ -12,7 +12,6 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
 
-from theanoguard._backends import backend_of
 from theanoguard._compare.difference import Tolerance, as_dense, difference, is_comparable
 from theanoguard._compare.problem import Compiled, Problem, Reference
 from theanoguard._exact import evaluate
@@ -25,7 +24,7 @@ from theanoguard._provenance.source import source_place
 from theanoguard._pytensor import FUSING, IN_PLACE
 from theanoguard._shown import brief
 from theanoguard.explain.facts.naming import index_text, name_of
-from theanoguard.guard.mode import is_guarded
+from theanoguard.guard.pausing import twin_of, unguarded
 
 WORST = 4
 """Elements of an output that are judged: those that differ most."""
@@ -445,14 +444,6 @@ def _is_lost(ours: float, theirs: float) -> bool:
 # Which rewrites
 
 
-def unguarded(mode: Mode) -> Mode:
-    """Return a mode with the same backend and the same rewrites, without a guard."""
-    backend = backend_of(mode.linker)
-    if backend is None or not is_guarded(mode.linker):
-        return mode
-    return Mode(backend.linkers[0], mode.provided_optimizer, db=mode.optdb)
-
-
 def plain_mode(mode: Mode) -> Mode:
     """Return a mode with the same rewrites, for Python's linker: it compiles in milliseconds."""
     return Mode("py", mode.provided_optimizer, db=mode.optdb)
@@ -475,9 +466,10 @@ def blamed(problem: Problem, mode: Mode, judge: Judge, changes: Iterable[Change]
 
 def faults(problem: Problem, mode: Mode, values: Sequence[Any]) -> list[Change]:
     """Return the faults of the rewrites of a mode, by the values of a call's outputs."""
-    judge = Judge(problem, problem.reference())
-    changes = judge.changes(dict(zip(problem.names, values, strict=True)))
-    return blamed(problem, unguarded(mode), judge, [c for c in changes if c.is_fault])
+    with unguarded():
+        judge = Judge(problem, problem.reference())
+        changes = judge.changes(dict(zip(problem.names, values, strict=True)))
+        return blamed(problem, twin_of(mode), judge, [c for c in changes if c.is_fault])
 
 
 class _Search:

@@ -3,7 +3,6 @@
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any
@@ -13,11 +12,10 @@ import numpy as np
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import toposort
 
-from theanoguard._context import setting
 from theanoguard._lint.baseline import Accepted, Baseline
 from theanoguard._lint.finding import Finding, Static, reported
-from theanoguard._lint.linter import lint_values
-from theanoguard._lint.matching import Asked, search_of, unless_rejected, witnessed
+from theanoguard._lint.linter import lint_values, ranges_of
+from theanoguard._lint.matching import Asked, NotSearched, search_of, unless_rejected, witnessed
 from theanoguard._lint.witness import Search, Watched
 from theanoguard._patching import Patch, apply
 from theanoguard._provenance import is_user_file
@@ -33,6 +31,7 @@ from theanoguard._pytensor import (
     is_numeric,
     map_storage,
 )
+from theanoguard.guard.pausing import paused, unguarded
 
 logger = logging.getLogger("theanoguard")
 
@@ -45,8 +44,6 @@ _COMPILERS = tuple(
 
 CALLS = 20
 """Calls of a function whose inputs are remembered."""
-
-_paused: ContextVar[bool] = ContextVar("lint_paused", default=False)
 
 
 class ModelCalled(BaseException):
@@ -102,8 +99,12 @@ class Seen:
     gradient : bool or None
     examples : list of dict of Variable to value
         The inputs of calls.
+    title : str
+        What messages call the function: the line that compiles it, and its name.
     is_searched : bool
         Whether the findings were asked for.
+    why_not : str
+        Why the function could not be searched, if so.
     """
 
     outputs: list[Variable]
@@ -113,12 +114,23 @@ class Seen:
     mode: Any
     gradient: bool | None
     examples: list[dict[Variable, Any]] = field(default_factory=list)
+    title: str = "a function"
     is_searched: bool = False
+    why_not: str = ""
 
     def call(self, values: dict[Variable, Any]) -> None:
         """Remember the inputs of a call."""
         if len(self.examples) < CALLS:
             self.examples.append({v: np.copy(x) for v, x in values.items() if is_numeric(v.type)})
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """The smallest and the largest element that inputs had in calls: the search stays there."""
+        return {
+            v.name or "an input": (bounds.lo, bounds.hi)
+            for v, bounds in ranges_of(self.examples).items()
+            if v not in self.values
+        }
 
     def _asked(self, seconds: float) -> Asked:
         return Asked(
@@ -127,7 +139,11 @@ class Seen:
 
     def search(self, seconds: float) -> Search | None:
         """Return a search for witnesses that has run, None if there is nothing to search."""
-        search = search_of(self.outputs, self.updates, self._asked(seconds))
+        try:
+            search = search_of(self.outputs, self.updates, self._asked(seconds))
+        except NotSearched as error:
+            self.why_not = error.short
+            return None
         if search is not None:
             search.run()
         return search
@@ -138,12 +154,12 @@ class Seen:
         """Return the findings, those with a witness first."""
         self.is_searched = True
         try:
-            with setting(_paused, True):
-                asked = replace(self._asked(seconds), watched=watched)
-                return witnessed(self.outputs, self.updates, self.static, asked, ignore)
-        except ValueError as error:
-            remark = str(error).partition("\n")[0]
-            return reported([replace(one.finding, remark=remark) for one in self.static], ignore)
+            asked = replace(self._asked(seconds), watched=watched)
+            return witnessed(self.outputs, self.updates, self.static, asked, ignore)
+        except NotSearched as error:
+            self.why_not = error.short
+            found = [replace(one.finding, remark=self.why_not) for one in self.static]
+            return reported(found, ignore)
 
 
 class LintedRun:
@@ -213,8 +229,9 @@ class LintedRun:
             maker: Any, inputs: Any, outputs: Any, mode: Any = None, *args: Any, **kwargs: Any
         ) -> None:
             seen = None
-            if not _paused.get() and not is_inner(sys._getframe(1)):
+            if not paused.get() and not is_inner(sys._getframe(1)):
                 seen = self.look_at(inputs, outputs, mode)
+                seen.title = _title(sys._getframe(1), kwargs.get("name"))
             if not self.linked:
                 mode = Mode(Unlinked(_forget if seen is None else seen.call), None)
             make(maker, inputs, outputs, mode, *args, **kwargs)
@@ -226,9 +243,9 @@ class LintedRun:
     def _recording(self, call: Any) -> Any:
         @wraps(call)
         def __call__(fn: Any, *args: Any, **kwargs: Any) -> Any:
-            seen = None if _paused.get() else self._made_by.get(fn.maker)
+            seen = None if paused.get() else self._made_by.get(fn.maker)
             if seen is not None and len(seen.examples) < CALLS:
-                with setting(_paused, True):
+                with unguarded():
                     values = captured_inputs(fn, args, kwargs)
                 given = zip(fn.maker.inputs, values, strict=True)
                 seen.call({i.variable: v for i, v in given if i.variable not in seen.values})
@@ -297,6 +314,14 @@ class LintedSuite(LintedRun):
         new = {e: f for e, f in entries.items() if e not in self.met and e not in self.new}
         self.new |= new
         return list(new.values())
+
+
+def _title(frame: Any, name: str | None) -> str:
+    """Return what messages call a function that is compiled below a frame."""
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    place = "a function" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return f"{place} ({name})" if name else place
 
 
 def _forget(values: dict[Variable, Any]) -> None:

@@ -24,6 +24,7 @@ from theanoguard._pytensor import Scan, is_numeric, is_sparse
 from theanoguard._pytensor.labelled import unlabelled
 from theanoguard._steps import ForeignError, foreign
 from theanoguard.explain.facts.naming import op_name
+from theanoguard.guard.pausing import twin_of, without_watchers
 
 SECONDS = 3.0
 """How long lint searches one graph for inputs."""
@@ -67,6 +68,15 @@ class Asked:
     everything: bool = False
 
 
+class NotSearched(ValueError):
+    """A graph cannot be searched for inputs at which it fails."""
+
+    @property
+    def short(self) -> str:
+        """The reason in one line."""
+        return str(self).partition("\n")[0].removeprefix("lint() ")
+
+
 def unless_rejected(results: list[Any]) -> Collection[int]:
     """Return which results matter: if the first is a number and not finite, no other.
 
@@ -95,8 +105,8 @@ def witnessed(
 
     Raises
     ------
-    ValueError
-        If the graph fails at every input that was tried.
+    NotSearched
+        If the graph fails at every input that was tried, or takes inputs that are no arrays.
     """
     search = search_of(outputs, updates, asked)
     if search is None:
@@ -105,6 +115,8 @@ def witnessed(
     outside = [one.around[0].outputs[0] if one.around else one.variable for one in static]
     targets = [_target(one) for one, v in zip(static, outside, strict=True) if v in known]
     search.run([target for target in targets if target is not None])
+    if not search.tried and search.error is None:
+        raise NotSearched("lint() had no time to try an input.\nRaise seconds=.")
     if search.error is not None and not search.faults:
         _refuse(search)
     faults = list(search.faults.values())
@@ -133,23 +145,35 @@ def witnessed(
 def search_of(
     outputs: Sequence[Variable], updates: Mapping[Variable, Variable], asked: Asked
 ) -> Search | None:
-    """Return the search for a graph, or None if there is nothing to search."""
-    computed = map(_unwrapped, unlabelled([*outputs, *updates.values()]))
+    """Return the search for a graph, or None if it computes nothing.
+
+    Raises
+    ------
+    NotSearched
+        If no values of its inputs can be made up.
+    """
+    plain = without_watchers([*outputs, *updates.values()])
+    computed = map(_unwrapped, unlabelled(plain))
     results = [v for v in dict.fromkeys(computed) if v.owner and is_numeric(v.type)]
     roots = [
         v
         for v in dict.fromkeys(graph_inputs(results))
         if not isinstance(v, Constant | SharedVariable)
     ]
-    if not results or not all(_is_array(v.type) for v in roots):
+    if not results:
         return None
+    if other := [v for v in roots if not _is_array(v.type)]:
+        raise NotSearched(
+            f"lint() cannot make up values of the input {other[0].name or other[0]}, of the type "
+            f"{other[0].type}.\nWith seconds=0, lint checks its rules alone."
+        )
     names = list(asked.names) or [v.name or f"output {i}" for i, v in enumerate(results)]
     slopes = _gradients(results, roots, asked.gradient)
     program = Program(
         roots,
         [*results, *slopes.values()],
         [*names, *(f"the gradient for {v.name or 'an input'}" for v in slopes)],
-        asked.mode,
+        twin_of(asked.mode),
         asked.compile,
         asked.watched,
     )
@@ -323,7 +347,7 @@ def _refuse(search: Search) -> None:
         f"{v.name or v}: {r.dtype} {r.shape}" for v, r in search.evidence.ranges.items()
     )
     first = str(search.error).strip().splitlines()[:1]
-    raise ValueError(
+    raise NotSearched(
         f"lint() cannot run the graph: {type(search.error).__name__}: {''.join(first)}\n"
         f"It tried the inputs {inputs}.\n"
         "Give inputs that fit: examples={variable: value}."

@@ -35,6 +35,7 @@ from theanoguard._shown import displayed
 from theanoguard._steps import ForeignError, foreign
 from theanoguard.explain.facts.naming import number_text, op_name
 from theanoguard.explain.records import user_line
+from theanoguard.guard.pausing import unguarded
 
 CANDIDATES = 60
 """Random inputs that are tried."""
@@ -344,14 +345,14 @@ class Search:
     def run(self, targets: Sequence[Any] = ()) -> None:
         """Look for faults; `targets` are objectives for what the usual inputs do not reach."""
         self.has_targets = bool(targets)
-        try:
-            self.program.rewritten  # noqa: B018
-        except ForeignError as error:  # the user's graph: whatever its operations raise
-            self.error = error.__cause__
-            return
-        self.deadline = _now() + self.seconds
-        with np.errstate(all="ignore"), warnings.catch_warnings():
+        with np.errstate(all="ignore"), warnings.catch_warnings(), unguarded():
             warnings.simplefilter("ignore")
+            try:
+                self.program.rewritten  # noqa: B018
+            except ForeignError as error:  # the user's graph: whatever its operations raise
+                self.error = error.__cause__
+                return
+            self.deadline = _now() + self.seconds
             for values in self.evidence.candidates(self.seed, CANDIDATES):
                 if self.is_over:
                     return

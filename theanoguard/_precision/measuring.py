@@ -43,6 +43,7 @@ from theanoguard._steps import as_raised
 from theanoguard.explain.facts.labels import MAX_NAME
 from theanoguard.explain.facts.naming import MAX_DEPTH, name_of, op_name
 from theanoguard.explain.records import user_line
+from theanoguard.guard.pausing import twin_of, unguarded
 from theanoguard.testvalue import arguments_of
 
 TOLERATED = {"float16": 16, "float32": 512, "float64": 8192}
@@ -110,7 +111,11 @@ def precision(f: Any, *inputs: Any, work: float = WORK, seconds: float = SECONDS
     problem = make_problem(f, given)
     if not is_function:
         return measured(problem, None, None, work, seconds)
-    return measured(problem, _call(f, inputs), f.maker.mode, work, seconds)
+    mode = f.maker.mode
+    twin = twin_of(mode)
+    with unguarded():
+        computed = _call(f, inputs) if twin is mode else problem.compile(twin)()
+        return measured(problem, computed, twin, work, seconds)
 
 
 def measured(

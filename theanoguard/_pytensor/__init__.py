@@ -47,6 +47,7 @@ from theanoguard._pytensor.inner import (
     CheckedBody,
     CheckedIfElse,
     has_inner_function,
+    in_other_mode,
     inner_graph,
     inner_graphs,
     inner_graphs_for_jax,

@@ -147,6 +147,40 @@ def _link_op_from_graph_3_0(
     return new
 
 
+def in_other_mode(op: Op, other: Callable[[Any], Any]) -> Op:
+    """Return an operation whose inner graph is compiled in another mode than its own.
+
+    Parameters
+    ----------
+    op : Op
+    other : callable
+        From a mode to the other one, which may be the same.
+
+    Returns
+    -------
+    Op
+        `op` itself if it has no mode of its own, or if the other one is the same.
+    """
+    if isinstance(op, Scan):
+        mode = op.mode
+        new_mode = mode if mode is None else other(mode)
+    elif isinstance(op, OpFromGraph) and link_only_mode is None:  # (later ones take the outer mode)
+        mode = op.kwargs.get("mode")
+        new_mode = other(mode)
+    else:
+        return op
+    if new_mode is mode:
+        return op
+    new = op.clone() if isinstance(op, Scan) else op
+    new = copy(op) if new is op else new
+    new._fn = None
+    if isinstance(op, Scan):
+        new.mode = new_mode
+    else:
+        new.kwargs = {**op.kwargs, "mode": new_mode}
+    return new
+
+
 def inner_graph(op: Op) -> FunctionGraph:
     """Return the inner graph of `op` as it was linked, else as the op holds it.
 

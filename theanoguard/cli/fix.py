@@ -24,7 +24,7 @@ from theanoguard.cli.lint import add_search, run_beside
 from theanoguard.explain.records import Explanation, Hint, user_line
 from theanoguard.guard import GuardMode
 from theanoguard.guard.errors import GuardError
-from theanoguard.guard.every_function import NotingRun, Trips, guarding
+from theanoguard.guard.every_function import NotingAll, Trips, guarding
 from theanoguard.shim.install import install_theano
 
 NOT_FIXED = "theanoguard fix: {place}: not fixed: {why}"
@@ -319,7 +319,7 @@ def run(arguments: argparse.Namespace) -> int:
         install_theano()
     start = time.time()
     if arguments.guarded:
-        guarded = NotingRun(action="record", big_is_error=False)
+        guarded = NotingAll(action="record", big_is_error=False)
         _, failed = run_beside(arguments.script, guarded.start().stop)
         found, functions = changes_by_guard(guarded.trips), guarded.guarded
     else:

@@ -93,7 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
     Returns
     -------
     int
-        The exit status: 1 for findings, 0 for none, 2 for a program that fails or compiles nothing.
+        The exit status: 1 for findings, 0 for none, 2 for a program that fails or compiles nothing,
+        and if a function could not be searched.
 
     Raises
     ------
@@ -117,8 +118,16 @@ def run(arguments: argparse.Namespace) -> int:
         tests = tests_of(arguments.script, linted, findings)
         Path(arguments.witness).write_text(tests, encoding="utf-8")
     functions = len(linted.seen)
+    not_searched = {seen.title: seen.why_not for seen in linted.seen if seen.why_not}
+    ranges = {seen.title: seen.ranges for seen in linted.seen if seen.ranges}
     if arguments.json:
-        plain = {"functions": functions, "called": called, "findings": to_plain(findings)}
+        plain = {
+            "functions": functions,
+            "called": called,
+            "findings": to_plain(findings),
+            "not_searched": not_searched,
+            "ranges": to_plain(ranges),
+        }
         print(json.dumps(plain, indent=2))
     else:
         for finding in findings:
@@ -128,13 +137,20 @@ def run(arguments: argparse.Namespace) -> int:
     if called:
         message = f"stopped at {called}, where a function is called; --run lints what comes after"
         print(f"theanoguard lint: {message}", file=sys.stderr)
+    for title, of_inputs in ranges.items():
+        said = ", ".join(
+            f"{name} from {lo:.6g} to {hi:.6g}" for name, (lo, hi) in of_inputs.items()
+        )
+        print(f"theanoguard lint: {title}: searched {said}, as in its calls", file=sys.stderr)
+    for title, why in not_searched.items():
+        print(f"theanoguard lint: {title}: not searched: lint {why}", file=sys.stderr)
     if not failed and not functions:
         print(
             "theanoguard lint: the program has compiled no function.\n"
             "Lint checks the graphs that a program passes to pytensor.function.",
             file=sys.stderr,
         )
-    return 2 if failed or not functions else int(bool(findings))
+    return 2 if failed or not functions or not_searched else int(bool(findings))
 
 
 def run_beside(script: Sequence[str], stop: Callable[[], None]) -> tuple[str | None, bool]:

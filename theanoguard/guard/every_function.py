@@ -87,6 +87,32 @@ class Trips:
         self.explanations.clear()
 
 
+class Several:
+    """Hands what a guard finds to several logs."""
+
+    def __init__(self, *logs: Any) -> None:
+        self.logs = logs
+
+    def describing(self, settings: Mapping[str, Any]) -> "Several":
+        """Return the logs, each with the settings of a mode."""
+        return Several(*(log.describing(settings) for log in self.logs))
+
+    def start(self) -> None:
+        """Begin all logs."""
+        for log in self.logs:
+            log.start()
+
+    def add(self, event: GuardEvent) -> None:
+        """Log an event."""
+        for log in self.logs:
+            log.add(event)
+
+    def explain(self, explanation: "Explanation") -> None:
+        """Log the explanation of the last event."""
+        for log in self.logs:
+            log.explain(explanation)
+
+
 class guarding:
     """Guard every function that is compiled, whatever its mode is.
 
@@ -171,6 +197,7 @@ class guarding:
             return mode
         if isinstance(mode, WatchedMode) or is_guarded(mode.linker):
             self.guarded += type(mode) is not WatchedMode  # which inner functions have
+            self.meet(mode)
             return mode
         try:
             guard = self.guard(mode)
@@ -180,6 +207,9 @@ class guarding:
             return mode
         self.guarded += 1
         return guard
+
+    def meet(self, mode: Any) -> None:
+        """Do nothing with a mode that is guarded already."""
 
     def start(self) -> "guarding":
         """Guard every function that is compiled, in every thread, until :meth:`stop`."""
@@ -244,3 +274,14 @@ class NotingRun(guarding):
         guard = super().guard_for_sampler()
         guard.recorder.log = self.trips
         return guard
+
+
+class NotingAll(NotingRun):
+    """A guarded run that also keeps what the program's own guards find."""
+
+    def meet(self, mode: Any) -> None:
+        recorder = getattr(mode, "recorder", None)
+        if recorder is None or self.trips in getattr(recorder.log, "logs", ()):
+            return
+        logs = [] if recorder.log is None else [recorder.log]
+        recorder.log = Several(*logs, self.trips)
