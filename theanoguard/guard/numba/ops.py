@@ -23,6 +23,21 @@ FOUND, FLAGS, COUNTING, CUT = range(4)
 N_SIGNALS = 4
 
 
+class _StandIn(Op):
+    """An operation in the place of another one: it overwrites and views what that one does.
+
+    PyTensor reads these maps to decide whether it copies the first state of a loop.
+
+    Parameters
+    ----------
+    op : Op
+    """
+
+    def __init__(self, op: Op) -> None:
+        self.destroy_map = op.destroy_map
+        self.view_map = op.view_map
+
+
 class _Reader(CompiledOp):
     """Reads its operands; its output is an integer that orders it before what reads that."""
 
@@ -146,7 +161,7 @@ class InDomain(CompiledOp):
         return Apply(self, [value], [ps.int64()])
 
 
-class Bracketed(CompiledOp):
+class Bracketed(CompiledOp, _StandIn):
     """An operation whose flags do not count; those raised before it are kept.
 
     Parameters
@@ -157,13 +172,14 @@ class Bracketed(CompiledOp):
     __props__ = ("op",)
 
     def __init__(self, op: Op) -> None:
+        super().__init__(op)
         self.op = op
 
     def make_node(self, *inputs: Variable) -> NoReturn:
         raise NotImplementedError("made with the outputs of the node that it stands for")
 
 
-class Recorded(Op):
+class Recorded(_StandIn):
     """An operation that runs in Python, whose outputs are kept: it is not run a second time.
 
     Parameters
@@ -174,6 +190,7 @@ class Recorded(Op):
     """
 
     def __init__(self, node: Apply, recording: "Recording") -> None:
+        super().__init__(node.op)
         self.node = node
         self.recording = recording
 
@@ -257,7 +274,7 @@ class Until(CompiledOp):
         return Apply(self, [condition, signals], [condition.type()])
 
 
-class InBlocks(CompiledOp):
+class InBlocks(CompiledOp, _StandIn):
     """An elementwise operation that reads values block by block, and signals if one is bad.
 
     So that a large array passes from memory once, not twice.
@@ -280,6 +297,7 @@ class InBlocks(CompiledOp):
         outputs: tuple[tuple[int, Watch], ...],
         spared: tuple[int, ...] = (),
     ) -> None:
+        super().__init__(elemwise)
         self.elemwise = elemwise
         self.inputs = inputs
         self.outputs = outputs
