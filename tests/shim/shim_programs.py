@@ -271,6 +271,78 @@ PROGRAMS = {
             f = theano.function([x, y], output, on_unused_input="ignore", mode="FAST_RUN")
             result.append([str(n.op) for n in f.maker.fgraph.toposort() if ")]" in str(n.op)])
     """,
+    "integers that only uint64 holds": """
+        u, x, d = T.TensorType("uint64", (False,))("u"), T.lvector("x"), T.dvector("d")
+        given = [np.array([1, 2], "uint64"), np.array([0, 2]), np.ones(2)]
+        result = []
+        for n in [2**63 - 1, 2**63, 2**64 - 1, -(2**63), 2**64, -(2**63) - 1]:
+            for make in [
+                T.constant, T.as_tensor_variable, lambda n: theano.scalar.constant(n) + 0,
+                lambda n: u + n, lambda n: n - u, lambda n: x + n, lambda n: d * n,
+                lambda n: T.maximum(u, n), lambda n: T.eq(u, n), lambda n: T.alloc(n, 2),
+                lambda n: T.switch(T.eq(x, 0), n, 1), lambda n: T.constant([1, n]).sum(),
+                lambda n: T.constant(n, dtype="uint64"), lambda n: T.constant(n, dtype="int64"),
+            ]:
+                try:
+                    y = make(n)
+                    y = y if hasattr(y, "ndim") and y.ndim else T.as_tensor_variable(y)
+                    f = theano.function([u, x, d], y, on_unused_input="ignore")
+                    result.append([y.dtype, str(f(*given).tolist())])
+                except (OverflowError, TypeError) as error:
+                    result.append(type(error).__name__)
+    """,
+    "an operation with C code whose class is inside a function": """
+        def make():
+            class Twice(theano.gof.Op):
+                __props__ = ()
+
+                def make_node(self, x):
+                    return theano.gof.Apply(self, [x], [x.type()])
+
+                def perform(self, node, inputs, outputs):
+                    outputs[0][0] = inputs[0] * 2
+
+                def c_code(self, node, name, inputs, outputs, sub):
+                    return \"\"\"
+                        Py_XDECREF(%(y)s);
+                        %(y)s = (PyArrayObject*)PyArray_NewCopy(%(x)s, NPY_CORDER);
+                        if (!%(y)s) %(fail)s
+                        for (npy_intp i = 0; i < PyArray_SIZE(%(y)s); i++)
+                            ((double*)PyArray_DATA(%(y)s))[i] *= 2;
+                    \"\"\" % dict(x=inputs[0], y=outputs[0], fail=sub["fail"])
+
+                def c_code_cache_version(self):
+                    return (1,)
+
+            return Twice()
+
+        x = T.dvector("x")
+        f, g = [theano.function([x], make()(x) + i) for i in range(2)]
+        result = [f(np.ones(2)).tolist(), g(np.ones(2)).tolist()]
+    """,
+    "a step of logistic regression at saturated units": """
+        result = []
+        for n, label in [(1, 0.0), (1, 1.0), (2, 0.0), (2, 1.0)]:
+            x, y, w = T.dmatrix("x"), T.dvector("y"), theano.shared(np.full(n, 60.0))
+            p = T.nnet.sigmoid(T.dot(x, w))
+            cost = -(y * T.log(p) + (1 - y) * T.log(1 - p)).mean()
+            f = theano.function([x, y], cost, updates=[(w, w - 0.1 * T.grad(cost, w))])
+            result += [float(f(np.ones((1, n)), [label])), w.get_value().tolist()]
+    """,
+    "gradient of a softmax that is written as a quotient": """
+        x, o = T.dmatrix("x"), T.dmatrix("o")
+        e = T.exp(x)
+        p = e / e.sum(axis=1, keepdims=True)
+        f = theano.function([x, o], [(p * o).sum(), T.grad(((p - o) ** 2).sum(), x)])
+        result = [v.tolist() for v in f([[0.0, 1000.0], [1.0, 2.0]], np.eye(2))]
+    """,
+    "sums of one function in DebugMode": """
+        x = T.dmatrix("x")
+        sums = [T.exp(x).sum(), T.exp(x).sum(axis=0), T.sqr(x).prod(axis=1), T.log(x).mean()]
+        sums += [T.exp(T.cast(x, "float32")).sum(), T.exp(x).sum(axis=1, dtype="float32")]
+        f = theano.function([x], sums, mode="DebugMode")
+        result = [v.round(5).tolist() for v in f(np.arange(1.0, 7.0).reshape(2, 3) / 6)]
+    """,
 }
 
 

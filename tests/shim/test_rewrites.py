@@ -28,7 +28,7 @@ ABSENT = {
         local_log_add local_logsoftmax local_logsoftmax_grad local_max_and_argmax
         local_mul_zero local_neg_neg
         local_op_of_op local_opt_alloc local_pow_specialize_device local_subtensor_inc_subtensor
-        local_subtensor_lift local_subtensor_merge local_sum_prod_div_dimshuffle
+        local_subtensor_lift local_subtensor_merge
         local_sum_prod_mul_by_scalar local_useless_dimshuffle_in_reshape log1p_neg_sigmoid,
         scanOp_make_inplace scanOp_merge scanOp_merge_inouts scanOp_pushout_nonseqs_ops
         scanOp_pushout_output scanOp_pushout_seqs_ops

@@ -1,5 +1,8 @@
 """Support the Ops and types that old code defines, and its use of variables and nodes."""
 
+import os
+import pickle
+
 from pytensor.compile import mode as compile_mode
 from pytensor.compile.debug.debugmode import DebugMode
 from pytensor.compile.sharedvalue import SharedVariable
@@ -13,6 +16,7 @@ from pytensor.graph.rewriting.basic import (
     NodeRewriter,
 )
 from pytensor.link.basic import Linker
+from pytensor.link.c.cmodule import KeyData
 from pytensor.link.c.interface import CLinkerObject
 from pytensor.tensor.type import TensorType
 
@@ -99,7 +103,24 @@ def without_graph(infer_shape):
     return adapted
 
 
+_save_key = KeyData.save_pkl
+
+
+def save_key(self):
+    """Save what identifies compiled code, or raise the error after which PyTensor goes on without.
+
+    The class of an operation may be defined inside a function.  Python cannot pickle it, and says
+    so by an AttributeError.
+    """
+    try:
+        _save_key(self)
+    except AttributeError as error:
+        os.remove(self.key_pkl)
+        raise pickle.PicklingError(str(error)) from error
+
+
 PATCHES = [
+    Patch(KeyData, "save_pkl", save_key),
     *(
         Patch(cls, "infer_shape", without_graph(vars(cls)["infer_shape"]))
         for cls in all_subclasses(graph_op.Op)

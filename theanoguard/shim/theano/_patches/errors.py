@@ -23,6 +23,7 @@ from ..tensor.opt import (
     local_assert_with_operands,
     local_erf_neg_minus_one2,
     local_func_inv,
+    local_sum_prod_div_dimshuffle,
 )
 from ..tensor.subtensor import get_idx_list
 from . import Patch, Rewrite
@@ -205,8 +206,9 @@ def make_vector(self, *inputs):
 PATCHES = [
     Patch(MakeVector, "make_node", make_vector),
     *(
-        Rewrite(optdb[phase], "local_func_inv", local_func_inv, ("fast_run",))
+        Rewrite(optdb[phase], rewriter.__name__, rewriter, ("fast_run",))
         for phase in ("canonicalize", "specialize")
+        for rewriter in (local_func_inv, local_sum_prod_div_dimshuffle)
     ),
     *(
         Rewrite(optdb[phase], "local_erf_neg_minus_one2", local_erf_neg_minus_one2, ("fast_run",))

@@ -1,11 +1,11 @@
-"""Without a C compiler, run a fused operation on whole arrays instead of element by element."""
+"""Run a fused operation in Python on whole arrays instead of element by element."""
 
 from functools import reduce, wraps
 
 import numpy as np
 from pytensor.graph.basic import Constant
 from pytensor.scalar.basic import Add, Cast, Composite, Mul, discrete_dtypes
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.utils import import_func_from_string
 
 from . import Patch
@@ -70,4 +70,28 @@ def prepare_node(self, node, storage_map, compute_map, impl):
     return _prepare_node(self, node, storage_map, compute_map, impl)
 
 
-PATCHES = [Patch(Elemwise, "prepare_node", prepare_node)]
+_reduce = CAReduce.perform
+# What a fused reduction does with its terms, by what it starts from.
+REDUCTIONS = {0: np.add, 1: np.multiply}
+
+
+@wraps(_reduce)
+def reduce_terms(self, node, inputs, outputs):
+    """Sum or multiply; a fused reduction computes the term of the first element as well.
+
+    NumPy starts a reduction of objects from the first element as it is, so PyTensor's
+    ``sum(exp(x))`` does not take the exponential of that one.  `DebugMode` then finds that the C
+    code, which is right, has another result.
+    """
+    if not isinstance(self.scalar_op, Composite):
+        return _reduce(self, node, inputs, outputs)
+    start = self.scalar_op.identity
+    terms = OnArrays(self.scalar_op)(start, *inputs)
+    total = REDUCTIONS[start].reduce(terms, axis=self.axis, dtype=terms.dtype)
+    outputs[0][0] = np.asarray(total, dtype=node.outputs[0].dtype)
+
+
+PATCHES = [
+    Patch(Elemwise, "prepare_node", prepare_node),
+    Patch(CAReduce, "perform", reduce_terms),
+]

@@ -67,6 +67,12 @@ PATCHES = [
         for phase, rewrites in PHASES.items()
         for name, tags in rewrites.items()
     ),
+    Rewrite(
+        optdb["canonicalize"],
+        "theano_simple_dot",
+        _one_node.local_simple_dot_in_pytensor,
+        BOTH,
+    ),
     Rewrite(optdb["stabilize"], "log1pexp_to_softplus", sigm.log1pexp_to_softplus, ("fast_run",)),
     *(
         # These run only if a mode includes them by name.
@@ -90,12 +96,14 @@ PATCHES = [
         ("fast_run", *FAST_COMPILE, "xent"),
         {"position": 2.01},
     ),
-    Rewrite(
-        optdb,
-        "theano_one_node",
-        WalkingGraphRewriter(_one_node.local_in_pytensor),
-        BOTH,
-        {"position": 0.005},
+    *(
+        Rewrite(optdb, name, WalkingGraphRewriter(rewriter), BOTH, {"position": position})
+        for name, rewriter, position in (
+            ("theano_one_node", _one_node.local_in_pytensor, 0.005),
+            # Position before BLAS.  PyTensor's product adds dimensions to its operands, which would
+            # hide from the rewrites of `canonicalize` that two factors are the same variable.
+            ("theano_dot", _one_node.local_dot_in_pytensor, 1.6),
+        )
     ),
     Rewrite(
         optdb,

@@ -1,8 +1,9 @@
 """Let tensor types and Ops accept Theano's arguments, and compare as in Theano."""
 
-from functools import reduce
+from functools import reduce, wraps
 
 import numpy as np
+import pytensor
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import Add, Cast, Composite, Identity, Mul, ScalarConstant, ScalarOp
@@ -273,7 +274,21 @@ def c_version_of_reduction(self, node):
     return (*version, "theano") if version and raises_on_nothing(self) else version
 
 
+_convert = pytensor.scalar.convert
+INT64 = np.iinfo("int64")
+
+
+@wraps(_convert)
+def convert(x, dtype=None):
+    """Return an array for a number; integers from 2**63 on are uint64, or raise OverflowError."""
+    if isinstance(x, int) and not INT64.min <= x <= INT64.max:
+        return np.asarray(x, dtype=dtype or "uint64")
+    return _convert(x, dtype)
+
+
 PATCHES = [
+    Patch(pytensor.scalar, "convert", convert),
+    Patch(pytensor.scalar.basic, "convert", convert),
     Patch(ScalarConstant, "equals", equals),
     Patch(Join, "__eq__", eq_join),
     Patch(Apply, "default_output", default_output),

@@ -1,7 +1,7 @@
 """Operations that are one node in Theano and several, or another one, in PyTensor.
 
 Code that walks graphs sees Theano's node.  When a function is compiled, `local_in_pytensor` puts
-PyTensor's in its place before any other rewrite.
+PyTensor's in its place before any other rewrite.  A product stays one node until BLAS replaces it.
 """
 
 from contextlib import contextmanager
@@ -13,11 +13,12 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import copy_stack_trace, node_rewriter
 from pytensor.tensor.basic import Join as PyTensorJoin
-from pytensor.tensor.basic import as_tensor_variable
+from pytensor.tensor.basic import as_tensor_variable, get_underlying_scalar_constant_value
 from pytensor.tensor.basic import join as pytensor_join
 from pytensor.tensor.basic import split as pytensor_split
 from pytensor.tensor.extra_ops import CumOp as PyTensorCumOp
 from pytensor.tensor.math import dot as pytensor_dot
+from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import TensorType
 
 from theanoguard._pytensor import input_shapes
@@ -211,9 +212,27 @@ def join(axis, *tensors):
     return Join()(as_tensor_variable(joined.owner.op.axis), *joined.owner.inputs)
 
 
-@node_rewriter([Cumulative, Dot, Join])
-def local_in_pytensor(fgraph, node):
+def _in_pytensor(fgraph, node):
     """Put PyTensor's nodes in the place of Theano's."""
     meaning = node.op.in_pytensor(*node.inputs)
     copy_stack_trace(node.outputs[0], meaning)
     return [meaning]
+
+
+local_in_pytensor = node_rewriter([Cumulative, Join])(_in_pytensor)
+local_dot_in_pytensor = node_rewriter([Dot])(_in_pytensor)
+
+
+def _is_zero(x):
+    """Whether a variable is known to be zero everywhere."""
+    known = {"only_process_constants": False, "raise_not_constant": False}
+    return get_underlying_scalar_constant_value(x, **known) == 0
+
+
+@node_rewriter([Dot])
+def local_simple_dot_in_pytensor(fgraph, node):
+    """Make PyTensor's product at once where its rewrites save it: by zeros, or read in part."""
+    readers = [client.op for client, _ in fgraph.clients[node.outputs[0]]]
+    if [*map(type, readers)] == [Subtensor] or any(map(_is_zero, node.inputs)):
+        return _in_pytensor(fgraph, node)
+    return None

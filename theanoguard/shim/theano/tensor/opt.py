@@ -9,8 +9,8 @@ from pytensor.graph.rewriting.basic import (
 )
 from pytensor.raise_op import Assert as PyTensorAssert
 from pytensor.tensor.basic import alloc, as_tensor_variable, cast, fill
-from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.math import add, erf, erfc, mul
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import add, erf, erfc, mul, true_div
 from pytensor.tensor.rewriting.basic import local_useless_alloc
 from pytensor.tensor.rewriting.shape import local_useless_expand_dims_in_reshape
 
@@ -99,6 +99,22 @@ def local_func_inv(fgraph, node):
     functions = {type(op.scalar_op).__name__ for op in (node.op, inner.op)}
     same_type = node.outputs[0].type.is_super(inner.inputs[0].type)
     return inner.inputs if functions in INVERSES and same_type else None
+
+
+@node_rewriter([Sum, Prod])
+def local_sum_prod_div_dimshuffle(fgraph, node):
+    """Divide after a sum instead of before it, by what is broadcast along the axis.
+
+    PyTensor does so in `specialize`.  Theano also does so in `canonicalize`, whose other rewrites
+    then cancel the divisor, as in the gradient of ``exp(x) / exp(x).sum(axis=1, keepdims=True)``.
+    """
+    quotient = node.inputs[0].owner
+    if quotient is None or quotient.op != true_div:
+        return None
+    divisor = quotient.inputs[1].owner
+    if divisor is None or not isinstance(divisor.op, DimShuffle):
+        return None
+    return pt_rewrites.local_sum_prod_of_mul_or_div.transform(fgraph, node)
 
 
 # A negation is a product with -1 where this is reached.
