@@ -37,7 +37,8 @@ LAYERS = [
     {"log"},
     {"explain"},
     {"explain.advice"},
-    {"stable.forms", "stable.patterns"},
+    {"stable.egraph", "stable.forms", "stable.identities", "stable.improving"}
+    | {"stable.operations", "stable.patterns", "stable.terms"},
     {"explain.facts", "explain.records", "explain.text"},
     {"_evaluate", "_exact", "_graph", "_provenance", "ops", "testvalue", "view"},
     {"_environment", "_event", "_json", "operations", "shim"},

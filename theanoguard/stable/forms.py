@@ -380,6 +380,91 @@ def categorical_crossentropy(
     return -picked if from_logits else -log(picked)
 
 
+@checked
+def logaddexp(x: Any, y: Any) -> Variable:
+    """Return the logarithm of the sum of two exponentials.
+
+    Parameters
+    ----------
+    x, y : TensorVariable
+        They are broadcast against each other.
+
+    Returns
+    -------
+    TensorVariable
+        From the larger one, so no exponential overflows.  The error is at most 2 ulp of the value,
+        or of 1 if that is larger.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from theanoguard import stable
+    >>> stable.logaddexp(pt.as_tensor([1000.0, 0.0]), -1000.0).eval()
+    array([1000.,    0.])
+    """
+    x = _as_float(x)
+    y = _like(y, x)
+    return pt.switch(pt.gt(x, y), x + pt.softplus(y - x), y + pt.softplus(x - y))
+
+
+@checked
+def hypot(x: Any, y: Any) -> Variable:
+    """Return ``sqrt(x**2 + y**2)``.  The squares neither overflow nor underflow.
+
+    Parameters
+    ----------
+    x, y : TensorVariable
+        They are broadcast against each other.
+
+    Returns
+    -------
+    TensorVariable
+        The error is at most 3 ulp.  For zeros, value and gradient are 0.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from theanoguard import stable
+    >>> stable.hypot(pt.as_tensor(3e200), 4e200).eval()
+    array(5.e+200)
+    """
+    x = _as_float(x)
+    y = _like(y, x)
+    limits = np.finfo(x.type.dtype)
+    size = pt.maximum(pt.abs(x), pt.abs(y))
+    size = disconnected_grad(pt.clip(size, *_constants(x, limits.tiny, limits.max)))
+    total = pt.sqr(x / size) + pt.sqr(y / size)
+    zero, least = _constants(x, 0, limits.eps**2)
+    return pt.switch(_is(pt.eq, total), zero, size * pt.sqrt(pt.maximum(total, least)))
+
+
+@checked
+def log_erfc(x: Any) -> Variable:
+    """Return the logarithm of the complementary error function.
+
+    Parameters
+    ----------
+    x : TensorVariable
+
+    Returns
+    -------
+    TensorVariable
+        For ``x > 0.5``, ``log(erfcx(x)) - x**2`` with the scaled function erfcx, so it does not
+        underflow.  For others, ``log1p(-erf(x))``.  The error is at most 8 ulp.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from theanoguard import stable
+    >>> print(*stable.log_erfc(pt.as_tensor([-1.0, 30.0])).eval().round(2))
+    0.61 -903.97
+    """
+    x = _as_float(x)
+    (middle,) = _constants(x, 0.5)
+    above = pt.log(pt.erfcx(pt.maximum(x, middle))) - pt.sqr(x)
+    return pt.switch(pt.gt(x, middle), above, pt.log1p(-pt.erf(pt.minimum(x, middle))))
+
+
 # ---------------------------------------------------------------- what they share
 
 

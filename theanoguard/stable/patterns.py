@@ -241,7 +241,7 @@ def _log_of(variable: Variable, bounds: Any) -> Build | None:
     parts = [log for log in logs if log is not None]
     if not any(known) or len(parts) < len(logs):
         return None
-    joined = _logaddexp if kind is ps.Add else operator.add
+    joined = forms.logaddexp if kind is ps.Add else operator.add
     return lambda new: through_views(chain, reduce(joined, [part(new) for part in parts]), new)
 
 
@@ -279,11 +279,6 @@ def _log_of_positive(variable: Variable, bounds: Any, dtype: str) -> Build | Non
     if not (bounds[variable].positive if number is None else number > 0):
         return None
     return lambda new: pt.log(pt.cast(new(variable), dtype))
-
-
-def _logaddexp(x: Variable, y: Variable) -> Variable:
-    """Return log(exp(x) + exp(y)), from the larger one."""
-    return pt.switch(pt.gt(x, y), x + pt.softplus(y - x), y + pt.softplus(x - y))
 
 
 def _log_of_quotient(variable: Variable, bounds: Any) -> Build | None:
