@@ -5,6 +5,7 @@ left out that were bad in an audited call, so that a rule that no test exercises
 ``tests/guard/test_audit.py`` plants such a value for each rule.
 """
 
+import inspect
 from collections import Counter
 from contextlib import contextmanager
 from functools import wraps
@@ -24,7 +25,7 @@ def install(on_missed=lambda error: None):
 
     ``on_missed(error)`` is called with each error of the audit.
     """
-    theanoguard.GuardMode.__init__.__kwdefaults__["audit"] = True
+    inspect.unwrap(theanoguard.GuardMode.__init__).__kwdefaults__["audit"] = True
     for runtime in (compiled.CRuntime, jitted.JittedRuntime):
         runtime.second_run = _counting(runtime.second_run)
     for module in (compiled, jitted):

@@ -1,5 +1,6 @@
 import difflib
 import gc
+import inspect
 import os
 import signal
 from pathlib import Path
@@ -44,7 +45,7 @@ def pytest_configure(config):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     keep_a_cache_for_children()
     backend = config.getoption("--backend")
-    theanoguard.GuardMode.__init__.__kwdefaults__["backend"] = backend
+    inspect.unwrap(theanoguard.GuardMode.__init__).__kwdefaults__["backend"] = backend
     if config.getoption("--audit"):
         auditing.install()
     if backend == "jax":

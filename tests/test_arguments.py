@@ -1,6 +1,10 @@
 """Wrong arguments of public functions end in an error of our own that names function and value."""
 
+import argparse
 import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytensor
@@ -10,7 +14,11 @@ from numpy.exceptions import AxisError
 
 import theanoguard
 from theanoguard import (
+    EventLog,
+    GuardMode,
+    MeasuredCalls,
     MonitorMode,
+    NanGuardMode,
     Print,
     compare,
     debugprint,
@@ -19,6 +27,7 @@ from theanoguard import (
     find_masked,
     inspect_graph,
     lint,
+    precision,
     profile_nodes,
     read_log,
     stabilize,
@@ -26,6 +35,8 @@ from theanoguard import (
     step_in_terminal,
     step_through,
 )
+from theanoguard._arguments import Within
+from theanoguard.cli.lint import add_arguments
 from theanoguard.log import read_logs, task
 from theanoguard.ops import assert_finite, assert_in_range, assert_shape
 from theanoguard.training import (
@@ -130,6 +141,187 @@ def test_wrong_arguments_end_in_errors_of_our_own(function, name, tmp_path, monk
         except Exception as error:
             assert own_error(error, function), (value, error)
             assert not str(error).startswith(("'", "object ")), (value, error)
+
+
+# ---------------------------------------------------------------- from annotations
+
+
+class Net:
+    """Objects with methods, made anew for each call."""
+
+    watch = staticmethod(lambda: Watch([w]))
+    guard = staticmethod(lambda: GradientGuard(max_norm=1.0))
+    stepper = staticmethod(lambda: step_through(f, np.ones(2)))
+
+
+METHODS = {
+    "Watch.gradients": (Net.watch, Watch.gradients, {"grads": [g]}),
+    "Watch.series": (Net.watch, Watch.series, {"name": "w"}),
+    "Watch.to_csv": (Net.watch, Watch.to_csv, {"path": "a.csv"}),
+    "Watch.to_jsonl": (Net.watch, Watch.to_jsonl, {"path": "a.jsonl"}),
+    "GradientGuard.__call__": (Net.guard, GradientGuard.__call__, {"grads": [g]}),
+    "GradientGuard.norms": (Net.guard, GradientGuard.norms, {}),
+    "Stepper.goto": (Net.stepper, theanoguard.Stepper.goto, {"number": 1}),
+    "Stepper.until": (Net.stepper, theanoguard.Stepper.until, {"op": "sum"}),
+    "Stepper.behind": (Net.stepper, theanoguard.Stepper.behind, {"op": "sum"}),
+    "Stepper.find": (Net.stepper, theanoguard.Stepper.find, {"what": "x"}),
+}
+CONSTRUCTED = {
+    **CALLS,
+    GuardMode: {},
+    NanGuardMode: {},
+    MeasuredCalls: {},
+    EventLog: {"path": "a.jsonl"},
+    precision: {"f": x * 2},
+}
+
+
+def wrong_values(hint):
+    """Return values that an annotation does not allow: of each kind one and more."""
+    origin, arguments = get_origin(hint) or hint, get_args(hint)
+    if hint is Any:
+        return []
+    if origin in (Union, UnionType):
+        return [v for one in arguments for v in wrong_values(one)]
+    if origin is Annotated:
+        ranges = [r for r in arguments[1:] if isinstance(r, Within)]
+        ends = [r.low if r.is_open else r.low - 1 for r in ranges]
+        of_floats = [float("nan")] if arguments[0] is float else []
+        return [*wrong_values(arguments[0]), *(arguments[0](e) for e in ends), *of_floats]
+    if origin is Literal:
+        return [*(f"{one}x" for one in arguments if isinstance(one, str)), None, True]
+    if origin is bool:
+        return ["no", 1, 0.0, None, []]
+    if origin in (int, float):
+        return [True, "3", None, [1], {}, int]
+    if origin in (Sequence, Iterable, Collection):
+        return [None, 3.5, {x: g}, {"a": g}, object(), [object()]]
+    if origin is Mapping:
+        return [None, 3, [x], [3], {1.5: 3}]
+    if origin in (Callable, str):
+        return [3, None, [3], {}]
+    return [None, 3.5, object(), [object()], origin]
+
+
+def is_allowed(value, hint):
+    """Whether a value is right, judged by the annotation in another way than the package does."""
+    origin, arguments = get_origin(hint) or hint, get_args(hint)
+    if origin in (Union, UnionType):
+        return any(is_allowed(value, one) for one in arguments)
+    if origin is Annotated:
+        ranges = [r for r in arguments[1:] if isinstance(r, Within)]
+        return is_allowed(value, arguments[0]) and all(
+            r.low < value < r.high if r.is_open else r.low <= value <= r.high for r in ranges
+        )
+    if origin is Any:
+        return True
+    if origin is Literal:
+        return any(type(value) is type(one) and value == one for one in arguments)
+    if origin in (int, float):
+        return type(value) in (int, float)[: 1 if origin is int else 2]
+    if origin in (Sequence, Iterable, Collection):
+        element = arguments[0] if arguments else Any
+        is_one = element is not Any and is_allowed(value, element)
+        return is_one or (
+            isinstance(value, list | tuple) and all(is_allowed(v, element) for v in value)
+        )
+    if origin is tuple:
+        return isinstance(value, tuple | list) and len(value) == len(arguments)
+    if origin is Mapping:
+        key, of_values = arguments or (Any, Any)
+        return isinstance(value, Mapping) and all(
+            is_allowed(k, key) and is_allowed(v, of_values) for k, v in value.items()
+        )
+    if origin is Callable:
+        return callable(value)
+    if origin is NoneType:
+        return value is None
+    if origin is type:
+        return isinstance(value, type)
+    return isinstance(value, origin)
+
+
+GENERATED = [
+    *((name, make, call, right) for name, (make, call, right) in METHODS.items()),
+    *((function.__name__, None, function, right) for function, right in CONSTRUCTED.items()),
+]
+
+
+@pytest.mark.on_33
+@pytest.mark.parametrize(
+    ("name", "make", "call", "right"), GENERATED, ids=[g[0] for g in GENERATED]
+)
+def test_what_an_annotation_rules_out_is_refused(name, make, call, right, tmp_path, monkeypatch):
+    """Also a keyword that is misspelled by a letter; the error names the right one."""
+    monkeypatch.chdir(tmp_path)
+    function = inspect.unwrap(call.__init__ if inspect.isclass(call) else call)
+    shown = name.removesuffix(".__call__")
+    hints = get_type_hints(function, include_extras=True)
+    for parameter, hint in hints.items():
+        kind = inspect.signature(function).parameters.get(parameter)
+        if (
+            parameter == "return"
+            or kind.kind is kind.VAR_POSITIONAL
+            or kind.kind is kind.VAR_KEYWORD
+        ):
+            continue
+        for value in wrong_values(hint):
+            if is_allowed(value, hint):
+                continue
+            arguments = {**right, parameter: value}
+            with pytest.raises((TypeError, ValueError)) as caught:
+                call(*([make()] if make else []), **arguments)
+            assert str(caught.value).startswith(f"{shown}({parameter}="), (value, caught.value)
+        if not any(
+            p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values()
+        ):
+            with pytest.raises(TypeError, match=f"{shown}: .*did you mean '") as caught:
+                call(*([make()] if make else []), **{**right, f"{parameter}x": 1})
+
+
+def test_a_class_is_no_mode():
+    for mode in (GuardMode, NanGuardMode, MonitorMode):
+        with pytest.raises(TypeError, match=rf"Write mode={mode.__name__}\(\), with parentheses"):
+            pytensor.function([x], x * 2, mode=mode)
+        with pytest.raises(TypeError, match=rf"write {mode.__name__}\(\), with parentheses"):
+            lint(x * 2, mode=mode)
+
+
+def test_two_updates_of_one_variable_are_refused_as_pytensor_refuses_them():
+    twice = [(w, w + 1), (w, w + 2)]
+    with pytest.raises(ValueError, match="already has an update"):
+        pytensor.function([], updates=twice)
+    for refuses in (lambda: guarded_updates(twice), lambda: lint(x * 2, updates=twice)):
+        with pytest.raises(ValueError, match="w has two updates"):
+            refuses()
+
+
+def test_what_a_stepper_does_not_have():
+    stepper = step_through(f, np.ones(2))
+    with pytest.raises(ValueError, match=r"goto\(number=99\): the function has \d+ steps"):
+        stepper.goto(99)
+    with pytest.raises(ValueError, match=r"until\(op='Softmax'\): the function has no such"):
+        stepper.until("Softmax")
+    with pytest.raises(ValueError, match=r"until\(name='y'\): the function has no variable"):
+        stepper.until(name="y")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--seconds", "-1"], "the time of a search must be positive, not -1"),
+        (["--seconds", "nan"], "the time of a search must be positive, not nan"),
+        (["--ignore", "log-of-zer"], "there is no rule 'log-of-zer'; did you mean 'log-of-zero'?"),
+        (["--jsn"], "unrecognized|no program"),
+    ],
+)
+def test_the_command_line(arguments, text, capsys):
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args([*arguments, "script.py"])
+    if "|" not in text:
+        assert text in capsys.readouterr().err
 
 
 MESSAGES = {

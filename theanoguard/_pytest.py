@@ -50,11 +50,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--lint-seconds",
-        type=float,
+        type=_positive,
         default=1.0,
         metavar="SECONDS",
         help="processor time for the search of each function (default: 1)",
     )
+
+
+def _positive(text: str) -> float:
+    """The argument of ``--lint-seconds``."""
+    if not float(text) > 0:
+        raise ValueError(f"{text} is not positive")
+    return float(text)
 
 
 def pytest_configure(config: pytest.Config) -> None:

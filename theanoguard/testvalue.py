@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytensor.tensor as pt
@@ -108,7 +108,9 @@ def suspended() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def test_values(mode: str = "raise", seed: int | None = None) -> Iterator[None]:
+def test_values(
+    mode: Literal["raise", "warn", "ignore", "pdb", "off"] = "raise", seed: int | None = None
+) -> Iterator[None]:
     """Compute test values for every operation that the block builds.
 
     Parameters

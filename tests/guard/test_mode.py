@@ -22,7 +22,11 @@ from theanoguard import GuardError, GuardMode, NanGuardMode, events_of
 
 BAD_ARGUMENTS = {
     "no check": (dict.fromkeys(ALL, False), ValueError, ["nan_is_error", "big_is_error", "True"]),
-    "flag": ({"inf_is_error": "yes"}, TypeError, ["inf_is_error", "True, False", "'any'", "None"]),
+    "flag": (
+        {"inf_is_error": "yes"},
+        ValueError,
+        ["inf_is_error", "True or False", "'any'", "None"],
+    ),
     "negative threshold": ({"big_threshold": -1.0}, ValueError, ["big_threshold", "positive"]),
     "zero threshold": ({"big_threshold": 0}, ValueError, ["big_threshold", "positive"]),
     "infinite threshold": ({"big_threshold": np.inf}, ValueError, ["big_threshold", "finite"]),
@@ -31,9 +35,9 @@ BAD_ARGUMENTS = {
     "unknown action": (
         {"action": "explode"},
         ValueError,
-        ["action", "'raise'", "'warn'", "'record'", "'pdb'", "callable"],
+        ["action", "'raise'", "'warn'", "'record'", "'pdb'", "a function"],
     ),
-    "action that is no word": ({"action": 3}, ValueError, ["action", "'raise'", "callable"]),
+    "action that is no word": ({"action": 3}, TypeError, ["action", "'raise'", "a function"]),
     "exempt": ({"exempt": [1.5]}, TypeError, ["exempt", "variables", "patterns", "classes", "1.5"]),
     "unknown linker": (
         {"linker": "nonsense", "backend": "c"},
@@ -47,8 +51,8 @@ BAD_ARGUMENTS = {
         ValueError,
         ["linker", "callbacks"],
     ),
-    "no events": ({"max_events": 0}, ValueError, ["max_events", "positive"]),
-    "events in words": ({"max_events": "many"}, ValueError, ["max_events", "positive integer"]),
+    "no events": ({"max_events": 0}, ValueError, ["max_events", "at least 1"]),
+    "events in words": ({"max_events": "many"}, TypeError, ["max_events", "an integer"]),
 }
 
 

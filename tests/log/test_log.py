@@ -304,14 +304,14 @@ def test_a_log_that_cannot_be_written_is_reported_once(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"path": 3}, TypeError, "the path of a file or an EventLog, not 3"),
-        ({"path": b"x"}, TypeError, "not b'x'"),
+        ({"path": 3}, TypeError, "path must be a text or a path, not int 3"),
+        ({"path": b"x"}, TypeError, "not bytes b'x'"),
         ({"path": "no/such/folder/log"}, ValueError, "No such file or directory"),
         ({"path": "."}, ValueError, "Is a directory"),
         ({"path": "/dev/null"}, ValueError, "no regular file"),
-        ({"path": "log", "max_bytes": 0}, ValueError, "max_bytes must be an integer, at least 1"),
-        ({"path": "log", "max_bytes": 1.5}, ValueError, "max_bytes must be an integer"),
-        ({"path": "log", "backups": -1}, ValueError, "backups must be an integer, at least 0"),
+        ({"path": "log", "max_bytes": 0}, ValueError, "max_bytes must be at least 1"),
+        ({"path": "log", "max_bytes": 1.5}, TypeError, "max_bytes must be an integer"),
+        ({"path": "log", "backups": -1}, ValueError, "backups must be at least 0"),
     ],
 )
 def test_bad_arguments(arguments, error, text, tmp_path, monkeypatch):

@@ -286,13 +286,13 @@ def test_c_and_python_agree(data, window, per_parameter, needs_cxx):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_norm": 0}, "max_norm is 0"),
-        ({"factor": -1.0}, "factor is -1.0"),
-        ({"parameter_factor": 0}, "parameter_factor is 0"),
-        ({"window": 0}, "window is 0"),
+        ({"max_norm": 0}, "max_norm=0"),
+        ({"factor": -1.0}, "factor=-1.0"),
+        ({"parameter_factor": 0}, "parameter_factor=0"),
+        ({"window": 0}, "window=0"),
         ({"window": 5, "warmup": 6}, "warmup is 6 and window 5"),
-        ({"action": "stop"}, "action is 'stop'"),
-        ({"nonfinite_action": "clip"}, "nonfinite_action is 'clip'"),
+        ({"action": "stop"}, "action='stop'"),
+        ({"nonfinite_action": "clip"}, "nonfinite_action='clip'"),
     ],
 )
 def test_bad_arguments(settings, message):

@@ -112,16 +112,16 @@ def test_clipping_values():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda g: clip_grad_value([g], 0), "value is 0"),
-        (lambda g: clip_grad_norm([g], -1.0), "max_norm is -1.0"),
-        (lambda g: clip_grad_norm([g], 1.0, norm_type=0), "norm_type is 0"),
-        (lambda g: clip_grad_norm([g], 1.0, nonfinite_action="pass"), "nonfinite_action is 'pass'"),
+        (lambda g: clip_grad_value([g], 0), "value=0"),
+        (lambda g: clip_grad_norm([g], -1.0), "max_norm=-1.0"),
+        (lambda g: clip_grad_norm([g], 1.0, norm_type=0), "norm_type=0"),
+        (lambda g: clip_grad_norm([g], 1.0, nonfinite_action="pass"), "nonfinite_action='pass'"),
         (lambda g: clip_grad_norm([], 1.0), "grads is empty"),
-        (lambda g: guarded_updates({}, action="retry"), "action is 'retry'"),
+        (lambda g: guarded_updates({}, action="retry"), "action='retry'"),
         (lambda g: guarded_updates({}), "nothing to watch"),
-        (lambda g: guarded_updates({}, watch=[g], factor=2.0), "factor is 2.0"),
-        (lambda g: guarded_updates({}, watch=[g], big_threshold=-1), "big_threshold is -1"),
-        (lambda g: guarded_updates({}, watch=[g], max_in_a_row=0), "max_in_a_row is 0"),
+        (lambda g: guarded_updates({}, watch=[g], factor=2.0), "factor=2.0"),
+        (lambda g: guarded_updates({}, watch=[g], big_threshold=-1), "big_threshold=-1"),
+        (lambda g: guarded_updates({}, watch=[g], max_in_a_row=0), "max_in_a_row=0"),
     ],
 )
 def test_bad_arguments(call, message):
@@ -131,7 +131,7 @@ def test_bad_arguments(call, message):
 
 def test_arguments_of_the_wrong_kind():
     x = pt.vector("x")
-    with pytest.raises(TypeError, match="no shared variable"):
+    with pytest.raises(TypeError, match="the key x of updates must be a shared variable"):
         guarded_updates({x: x + 1})
     with pytest.raises(TypeError, match="learning_rate is None"):
         guarded_updates({}, watch=[x], action="backoff")

@@ -371,11 +371,11 @@ def test_pickling(net):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"every": 0}, "every is 0"),
-        ({"every": "batch"}, "every is 'batch'"),
-        ({"history": 0}, "history is 0"),
-        ({"max_events": -1}, "max_events is -1"),
-        ({"batches_per_epoch": 0}, "batches_per_epoch is 0"),
+        ({"every": 0}, "every=0"),
+        ({"every": "batch"}, "every='batch'"),
+        ({"history": 0}, "history=0"),
+        ({"max_events": -1}, "max_events=-1"),
+        ({"batches_per_epoch": 0}, "batches_per_epoch=0"),
         ({"names": ["a"]}, "1 names for 2 parameters"),
     ],
 )

@@ -11,7 +11,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import SequentialGraphRewriter
 
-from theanoguard._arguments import checked
+from theanoguard._arguments import NotNegative, checked, did_you_mean
 from theanoguard._backends import backends
 from theanoguard._compare.devices import default_device, has_devices, on_device, split
 from theanoguard._compare.difference import Difference, Tolerance, difference, is_comparable
@@ -76,9 +76,9 @@ def compare(
     modes: str | Mode | Sequence[str | Mode] | None = None,
     *,
     reference: Literal["py", "as written"] = "py",
-    rtol: float | None = None,
-    ulp: float = 4,
-    atol: float | None = None,
+    rtol: NotNegative | None = None,
+    ulp: NotNegative = 4,
+    atol: NotNegative | None = None,
 ) -> Comparison:
     """Run one graph on several backends, precisions or optimizers, and find where they differ.
 
@@ -208,6 +208,11 @@ def _chosen(
         modes = MODES
     if isinstance(modes, str | Mode):
         modes = [modes]
+    if not modes:
+        raise ValueError(
+            f"compare(modes={modes!r}): there is no mode to compare.\n"
+            "Name modes, such as modes=['c', 'numba'], or leave `modes` out."
+        )
     chosen: dict[str, str | Mode] = {}
     for mode in modes:
         if isinstance(mode, Mode):
@@ -217,7 +222,11 @@ def _chosen(
             name = mode
             if not isinstance(name, str) or not _is_known(name):
                 known = ", ".join(dict.fromkeys([*MODES, *map(str.lower, predefined_modes)]))
-                raise ValueError(f"no mode {mode!r}.\nUse a compile mode, or one of {known}.")
+                near = did_you_mean(mode, known.split(", "))
+                raise ValueError(
+                    f"compare(modes=...): no mode {mode!r}{near}\n"
+                    f"Use a compile mode, or one of {known}."
+                )
             if reference == "as written" and name in ("py", *PRECISIONS):
                 raise ValueError(
                     f"the mode {name!r} rewrites nothing.\n"

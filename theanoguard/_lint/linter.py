@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
@@ -13,7 +14,14 @@ from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, graph_inputs
 
-from theanoguard._arguments import checked, did_you_mean, refuse
+from theanoguard._arguments import (
+    NotNegative,
+    check_mode,
+    checked,
+    did_you_mean,
+    pairs_of,
+    refuse,
+)
 from theanoguard._compare.problem import without_damage
 from theanoguard._lint.bounds import Bounds, of_array, of_arrays
 from theanoguard._lint.finding import Finding, Findings, Static, reported
@@ -22,7 +30,7 @@ from theanoguard._lint.propagate import GraphBounds
 from theanoguard._lint.rules import RULES
 from theanoguard._lint.view import GraphView
 from theanoguard._provenance import SourceLine, attach, lookup, module_of, source_place, tracker_of
-from theanoguard._pytensor import Function, OpFromGraph, Scan, is_numeric
+from theanoguard._pytensor import Function, OpFromGraph, Scan, is_numeric, predefined_modes
 from theanoguard._pytensor.labelled import unlabelled
 from theanoguard.explain.advice.hints import with_module
 from theanoguard.explain.advice.written import in_users_words
@@ -33,16 +41,16 @@ from theanoguard.explain.records import user_line
 def lint(
     graph: Any,  # (checked below, with advice)
     *,
-    updates: Mapping[Variable, Any] | Iterable[tuple[Variable, Any]] | None = None,
+    updates: Mapping[Variable, Variable] | Iterable[tuple[Variable, Variable]] | None = None,
     params: Sequence[Variable] = (),
     bounds: Mapping[Variable, Any] | None = None,
     examples: Mapping[Variable, Any] | Sequence[Mapping[Variable, Any]] = (),
     shared_values: bool = False,
     gradient: bool | None = None,
     ignore: Iterable[str] = (),
-    mode: Any = None,
+    mode: str | Mode | None = None,
     all: bool = False,
-    seconds: float = SECONDS,
+    seconds: NotNegative = SECONDS,
     seed: int = 0,
 ) -> list[Finding]:
     """Find inputs at which a function fails, or gives a result that its formula does not have.
@@ -126,10 +134,9 @@ def lint(
     >>> finding.remark
     'repaired by this mode (rewrite local_logsoftmax)'
     """
+    check_mode("lint", mode, predefined_modes)
     outputs, own_updates, own_mode = _opened(graph)
-    updates = dict(updates or {}) or own_updates  # type: ignore[arg-type]
-    if wrong := [new for new in updates.values() if not isinstance(new, Variable)]:
-        raise refuse("lint", "updates", wrong[0], "the values of updates must be variables")
+    updates = pairs_of("lint", updates or {}) or own_updates
     results = [*outputs, *updates.values(), *params]
     values = {v: v.get_value(borrow=True) for v in ancestors(results) if _is_shared_array(v)}
     for v in updates:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from theanoguard._arguments import Count, Positive, checked
 from theanoguard._compare.problem import Problem, make_problem, returned
 from theanoguard._context import setting
 from theanoguard._evaluate.replay import has_effects
@@ -147,13 +148,9 @@ class MeasuredCalls:
     digits sub
     """
 
-    every: int = 1000
-    work: float = WORK
-    seconds: float = SECONDS
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.every, int) or self.every < 1:
-            raise ValueError(f"every must be a positive number of calls, not {self.every!r}")
+    every: Count = 1000
+    work: Positive = WORK
+    seconds: Positive = SECONDS
 
     @staticmethod
     @cache
@@ -163,3 +160,6 @@ class MeasuredCalls:
             return MeasuredFunction
         is_one = issubclass(base, MeasuredFunction)
         return base if is_one else type(base.__name__, (base, MeasuredFunction), {})
+
+
+MeasuredCalls.__init__ = checked(MeasuredCalls.__init__)  # type: ignore[method-assign]

@@ -15,7 +15,7 @@ import numpy as np
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Constant, Variable
 
-from theanoguard._arguments import checked
+from theanoguard._arguments import Positive, checked
 from theanoguard._backends import backend_of
 from theanoguard._compare import Change
 from theanoguard._compare.problem import Problem, make_problem, returned
@@ -66,7 +66,12 @@ SECONDS = 30.0
 
 
 @checked
-def precision(f: Any, *inputs: Any, work: float = WORK, seconds: float = SECONDS) -> Precision:
+def precision(
+    f: Function | Variable | Sequence[Variable],
+    *inputs: Any,
+    work: Positive = WORK,
+    seconds: Positive = SECONDS,
+) -> Precision:
     """Return how many digits of each output of a call are right, and where the others were lost.
 
     The true values are those of the graph as you wrote it: computed in float64 if the outputs are

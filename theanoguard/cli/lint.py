@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from theanoguard._arguments import did_you_mean
 from theanoguard._json import to_plain
 from theanoguard._lint import RULES, SECONDS, Finding
 from theanoguard._lint.every_function import LintedRun, ModelCalled, is_inner
@@ -28,10 +29,19 @@ def rules_argument(text: str) -> list[str]:
     """The argument of ``--ignore``."""
     names = [name.strip() for name in text.split(",")]
     if unknown := [name for name in names if name not in RULES]:
+        near = did_you_mean(unknown[0], RULES)
         raise argparse.ArgumentTypeError(
-            f"there is no rule {unknown[0]!r}; the rules are {', '.join(RULES)}"
+            f"there is no rule {unknown[0]!r}{near}; the rules are {', '.join(RULES)}"
         )
     return names
+
+
+def seconds_argument(text: str) -> float:
+    """The argument of ``--seconds``: positive, since a command that does not search is blind."""
+    seconds = float(text)
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError(f"the time of a search must be positive, not {text}")
+    return seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +88,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of a command that searches the functions of a program."""
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=seconds_argument,
         default=SECONDS,
         help=f"how long to search each function for failing inputs (default: {SECONDS:g})",
     )

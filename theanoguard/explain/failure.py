@@ -233,7 +233,9 @@ def _dimensions(kind: Any) -> str:
 def _advice_on_argument(given: np.ndarray, variable: Variable) -> str:
     name, takes = variable.name or "x", variable.type
     if given.ndim != takes.ndim:
-        if given.ndim + 1 == takes.ndim:
+        if given.ndim == 0 and takes.ndim == 1:
+            return f"Pass a list, such as [{given}], or declare {name} with 0."
+        if 0 < given.ndim == takes.ndim - 1:
             before = ", ".join([":"] * given.ndim)
             return f"For one more dimension, pass {name}[None, ...] or {name}[{before}, None]."
         return f"Pass an array with as many dimensions, or declare {name} with {given.ndim}."

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from theanoguard._arguments import checked
 from theanoguard._event import WORDS, GuardEvent, PathStep
 from theanoguard._json import from_plain, to_plain
 from theanoguard._provenance import Provenance, SourceLine
@@ -445,6 +446,7 @@ class Explanation:
     repro: Repro | None = field(default=None, repr=False, compare=False, metadata={"json": False})
     failed: tuple[str, ...] = ()
 
+    @checked
     def save_repro(self, path: str | os.PathLike[str], as_built: bool = False) -> Path:
         """Write a standalone script that shows the fault, and its data file.
 

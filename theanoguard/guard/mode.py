@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
-from theanoguard._arguments import check_optimizer
+from theanoguard._arguments import Count, NeedsCall, Positive, check_optimizer, checked
 from theanoguard._backends import Backend, BackendName, NoLinker, backend_of, backends
 from theanoguard._event import GuardEvent
 from theanoguard._pytensor import (
@@ -198,16 +198,17 @@ class GuardMode(WatchedMode):
 
     _anywhere = False  # whether `inf_is_error=True` means "any"
 
+    @checked
     def __init__(
         self,
-        nan_is_error: bool | None = None,
-        inf_is_error: bool | Literal["any"] | None = None,
-        big_is_error: bool | None = None,
+        nan_is_error: bool | Literal[0, 1] | None = None,
+        inf_is_error: bool | Literal[0, 1, "origin", "any"] | None = None,
+        big_is_error: bool | Literal[0, 1] | None = None,
         optimizer: Any = "default",
         linker: Any = None,
         db: Any = None,
         *,
-        big_threshold: float = 1e10,
+        big_threshold: Positive = 1e10,
         action: Action | Callable[[GuardEvent], object] | None = None,
         exempt: Any = (),
         check_inputs: bool | Literal["trusted"] = True,
@@ -216,10 +217,10 @@ class GuardMode(WatchedMode):
         audit: bool = False,
         check_integers: bool = False,
         check_indices: bool = True,
-        max_events: int = 100,
+        max_events: Count = 100,
         log: EventLog | str | PathLike[str] | None = None,
         tell_fate: bool = False,
-        every: int = 1,
+        every: Count = 1,
         when: When | None = None,
         precision: Measures | None = None,
         backend: BackendName = "c",
@@ -243,8 +244,6 @@ class GuardMode(WatchedMode):
             when=when,
             precision=precision,
         )
-        if not isinstance(max_events, int) or max_events < 1:
-            raise ValueError(f"max_events must be a positive integer, not {max_events!r}")
         linker = _linker(backend, linker)
         if when == "later" and not _known_backend(linker).returns_early:
             [early, *_] = [name for name, known in backends().items() if known.returns_early]
@@ -284,7 +283,7 @@ class GuardMode(WatchedMode):
         measures = self.policy.precision
         return base if measures is None else measures.function_class(base)
 
-    @property
+    @NeedsCall
     def function_maker(self) -> Callable[..., FunctionMaker]:
         return partial(FunctionMaker, function_class=self.function_class())
 
@@ -435,11 +434,12 @@ class NanGuardMode(GuardMode):
 
     _anywhere = True
 
+    @checked
     def __init__(
         self,
-        nan_is_error: bool | None = None,
-        inf_is_error: bool | None = None,
-        big_is_error: bool | None = None,
+        nan_is_error: bool | Literal[0, 1] | None = None,
+        inf_is_error: bool | Literal[0, 1] | None = None,
+        big_is_error: bool | Literal[0, 1] | None = None,
         optimizer: Any = "default",
         linker: Any = None,
         db: Any = None,

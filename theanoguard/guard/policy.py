@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
 from pytensor.compile.ops import TypeCastingOp
@@ -35,6 +35,7 @@ When: TypeAlias = Literal["now", "later"]
 ACTIONS = get_args(Action)
 
 
+@runtime_checkable
 class Measures(Protocol):
     """The settings of measured calls, and the class of a function that has them."""
 
@@ -344,10 +345,6 @@ def make_policy(
         raise ValueError(
             "audit=True computes each call again from the values that restore=False overwrites.\n"
             "Set one of them only."
-        )
-    if precision is not None and not hasattr(precision, "function_class"):
-        raise TypeError(
-            f"precision must be theanoguard.MeasuredCalls(every=...) or None, not {precision!r}"
         )
     names, ops, token = _split_exempt(exempt)
     return Policy(

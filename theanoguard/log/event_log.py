@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import theanoguard.explain as explaining
-from theanoguard._arguments import checked
+from theanoguard._arguments import Count, Within, checked
 from theanoguard._environment import environment
 from theanoguard._event import Cause, GuardEvent, cause_of
 from theanoguard._shown import brief, displayed, html_table
@@ -91,24 +91,18 @@ class EventLog:
     >>> folder.cleanup()
     """
 
+    @checked
     def __init__(
         self,
         path: str | os.PathLike[str],
         *,
-        max_bytes: int = 10 << 20,
-        backups: int = 3,
+        max_bytes: Count = 10 << 20,
+        backups: Annotated[int, Within(0)] = 3,
         mode: Mapping[str, Any] | None = None,
     ) -> None:
-        if not isinstance(path, str | os.PathLike) or isinstance(os.fspath(path), bytes):
-            raise TypeError(f"log must be the path of a file or an EventLog, not {path!r}")
-        for name, value, least in (("max_bytes", max_bytes, 1), ("backups", backups, 0)):
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be an integer, at least {least}, not {value!r}")
         self.path = os.path.abspath(path)
         self.max_bytes = max_bytes
         self.backups = backups
-        if not isinstance(mode, Mapping | None):
-            raise TypeError(f"mode must be a dictionary or None, not {mode!r}")
         self.mode = dict(mode or {})
         self._forget()
         self._check()

@@ -20,7 +20,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.printing import debugprint
 
-from theanoguard._arguments import check_optimizer, checked
+from theanoguard._arguments import NeedsCall, check_optimizer, checked
 from theanoguard._event import Frame, PathStep
 from theanoguard._provenance import TRACK_PROVENANCE, SourceLine, lookup, lookup_inner
 from theanoguard._provenance.places import encodable, source_lines
@@ -322,6 +322,10 @@ class MonitorMode(Mode):
             )
         check_optimizer("MonitorMode", optimizer, predefined_optimizers)
         self._set_up(pre_func, post_func, optimizer, db, inner)
+
+    @NeedsCall
+    def function_maker(self) -> Any:
+        return super().function_maker
 
     def _set_up(
         self,

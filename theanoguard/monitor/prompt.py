@@ -236,7 +236,7 @@ class StepPrompt(cmd.Cmd):
                 return f"{text}, goto {behind[-1]} goes back to the last step that matches"
             return text
 
-        self.move(lambda: self.stepper.until(**wanted), nothing)
+        self.move(lambda: self.stepper.until_fits(**wanted), nothing)
 
     def do_goto(self, argument: str) -> None:
         """goto N: go to step N, forward or back; going back needs values that are kept."""
@@ -248,7 +248,7 @@ class StepPrompt(cmd.Cmd):
             step = self.stepper.step
             return f"there is no step {argument}; this is step {step.number if step else 0}"
 
-        self.move(lambda: self.stepper.goto(int(argument)), nothing)
+        self.move(lambda: self.stepper.goto_nearest(int(argument)), nothing)
 
     def do_break(self, argument: str) -> None:
         """break [if EXPR | clear]: stop n and c if a condition holds; alone, list the conditions.

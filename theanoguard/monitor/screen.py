@@ -173,7 +173,7 @@ class StepScreen(App):
     def go_to(self, number: int) -> None:
         """Go to a step that has run."""
         self.workers.cancel_all()
-        kept = self.stepper.goto(number) is not None
+        kept = self.stepper.goto_nearest(number) is not None
         self.show("" if kept else "The values of that step are no longer kept.")
 
     @work(exclusive=True)
@@ -186,7 +186,7 @@ class StepScreen(App):
         stepper = self.stepper
         shown = time.monotonic()
         try:
-            while stepper.goto(stepper.number + 1) is not None:
+            while stepper.goto_nearest(stepper.number + 1) is not None:
                 self.number[stepper.node] = stepper.number
                 self.unmarked.append(stepper.number)
                 if arrived():

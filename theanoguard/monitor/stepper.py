@@ -14,7 +14,7 @@ from typing import Any
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 
-from theanoguard._arguments import checked
+from theanoguard._arguments import Count, checked, did_you_mean, refuse
 from theanoguard._evaluate.replay import copy_value
 from theanoguard._provenance import SourceLine, lookup
 from theanoguard._provenance.places import cut, source_lines, text_width
@@ -28,6 +28,7 @@ from theanoguard._pytensor import (
     single_thunk,
 )
 from theanoguard._shown import bounded, html_table
+from theanoguard.explain.facts.naming import op_name
 from theanoguard.guard.pausing import unguarded
 from theanoguard.monitor.operands import Step, called, is_bad, name_of, operands, short
 
@@ -261,7 +262,8 @@ class Stepper:
         self._cursor -= 1
         return self.node
 
-    def goto(self, number: int) -> Apply | None:
+    @checked
+    def goto(self, number: Count) -> Apply | None:
         """Go to a step, back or forward.  Nodes on the way that have not run are run.
 
         Parameters
@@ -272,9 +274,21 @@ class Stepper:
         Returns
         -------
         Apply or None
-            The node of that step.  None if the step is no longer kept, or if the function has fewer
+            The node of that step.  None if the step is no longer kept, or if the call has fewer
             steps.  The stepper then stops at the nearest step and does not complete the call.
+
+        Raises
+        ------
+        ValueError
+            If the function has fewer nodes.
         """
+        if number > self._n_nodes:
+            problem = f"the function has {self._n_nodes} steps"
+            raise refuse("goto", "number", number, problem)
+        return self.goto_nearest(number)
+
+    def goto_nearest(self, number: int) -> Apply | None:
+        """As :meth:`goto`, also for a number that the function does not have."""
         while self.number < number and self._advance() is not None:
             pass
         while self.number > number and self.back() is not None:
@@ -286,6 +300,7 @@ class Stepper:
         """The number of the current step, 0 before the first."""
         return self.step.number if self.step else 0
 
+    @checked
     def until(
         self,
         op: type | Op | str | None = None,
@@ -318,10 +333,32 @@ class Stepper:
         Raises
         ------
         ValueError
-            If there is no argument.
+            If there is no argument, or if the function has no such operation or name.
         """
         if op is None and name is None and line is None and bad is None:
             raise ValueError("until needs an argument: op=, name=, line= or bad=True.")
+        nodes = self.fgraph.apply_nodes
+        if op is not None and not any(self._fits(node, op, None, None) for node in nodes):
+            known = sorted({op_name(node.op) for node in nodes})
+            near = did_you_mean(op, known) if isinstance(op, str) else ""
+            problem = (
+                f"the function has no such operation{near}\nIts operations: {', '.join(known)}."
+            )
+            raise refuse("until", "op", op, problem)
+        if name is not None and not any(self._fits(node, None, name, None) for node in nodes):
+            known = sorted({v.name for v in self.fgraph.variables if v.name})
+            problem = f"the function has no variable of this name{did_you_mean(name, known)}"
+            raise refuse("until", "name", name, problem)
+        return self.until_fits(op, name, line, bad)
+
+    def until_fits(
+        self,
+        op: type | Op | str | None = None,
+        name: str | None = None,
+        line: int | str | None = None,
+        bad: bool | None = None,
+    ) -> Apply | None:
+        """As :meth:`until`, also for what the function does not have."""
         later = {step.node for i, step in enumerate(self._history) if i > self._cursor}
         to_come = later | (self.fgraph.apply_nodes - self._has_run)
         if not any(self._fits(node, op, name, line) for node in to_come):
@@ -333,6 +370,7 @@ class Stepper:
                 return node
         return None
 
+    @checked
     def behind(
         self,
         op: type | Op | str | None = None,
@@ -424,6 +462,7 @@ class Stepper:
         """The values that the node wrote, in the order of ``node.outputs``."""
         return (self.step.outputs or []) if self.step else []
 
+    @checked
     def find(self, what: Variable | str) -> Variable:
         """Return a variable of the compiled graph.
 
@@ -451,6 +490,7 @@ class Stepper:
             raise KeyError(f"no variable {what!r} in the compiled graph; rewriting may drop names")
         return found[0]
 
+    @checked
     def value(self, what: Variable | str) -> Any:
         """Return the value of a variable at the current step.
 
@@ -476,6 +516,7 @@ class Stepper:
             return self._cells[variable][0]
         return None
 
+    @checked
     def watch(self, what: Variable | str) -> None:
         """Add a variable to :attr:`watched`.
 

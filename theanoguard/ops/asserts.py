@@ -652,6 +652,9 @@ def assert_in_range(
     >>> print(f(np.array([0.25, 0.5])))
     0.75
     """
+    for name, bound in (("low", low), ("high", high)):
+        if isinstance(bound, float | np.floating) and np.isnan(bound):
+            raise refuse("assert_in_range", name, bound, "a bound must not be NaN")
     if _are_numbers(low, high) and low > high:  # type: ignore[operator]
         raise refuse("assert_in_range", "low", low, f"low must be at most high, which is {high}")
     x = pt.as_tensor_variable(x)

@@ -5,7 +5,7 @@ not upcast.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytensor
@@ -14,6 +14,7 @@ from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Variable
 
 from theanoguard._arguments import checked, refuse
+from theanoguard.ops.asserts import TensorLike
 
 Axis = int | Sequence[int] | None
 WithEps = Literal["log", "divide", "sqrt"]
@@ -53,7 +54,7 @@ def default_eps(function: WithEps, dtype: str) -> float:
 
 
 @checked
-def log(x: Any, eps: float | None = None) -> Variable:
+def log(x: TensorLike, eps: float | None = None) -> Variable:
     """Return the logarithm, with `eps` in place of every smaller argument.
 
     Parameters
@@ -83,7 +84,7 @@ def log(x: Any, eps: float | None = None) -> Variable:
 
 
 @checked
-def divide(x: Any, y: Any, eps: float | None = None) -> Variable:
+def divide(x: TensorLike, y: TensorLike, eps: float | None = None) -> Variable:
     """Return a quotient whose divisor is at least `eps` away from 0.
 
     Parameters
@@ -114,7 +115,7 @@ def divide(x: Any, y: Any, eps: float | None = None) -> Variable:
 
 
 @checked
-def sqrt(x: Any, eps: float | None = None) -> Variable:
+def sqrt(x: TensorLike, eps: float | None = None) -> Variable:
     """Return the square root, with `eps` in place of every smaller argument.
 
     Parameters
@@ -143,7 +144,7 @@ def sqrt(x: Any, eps: float | None = None) -> Variable:
 
 
 @checked
-def norm(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
+def norm(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Variable:
     """Return the Euclidean norm.  Its squares neither overflow nor underflow.
 
     Parameters
@@ -189,7 +190,7 @@ def norm(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
 
 
 @checked
-def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
+def logsumexp(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Variable:
     """Return the logarithm of the sum of exponentials.
 
     Parameters
@@ -228,7 +229,7 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
 
 
 @checked
-def softmax(x: Any, axis: Axis = None) -> Variable:
+def softmax(x: TensorLike, axis: Axis = None) -> Variable:
     """Return the exponentials divided by their sum.
 
     Parameters
@@ -258,7 +259,7 @@ def softmax(x: Any, axis: Axis = None) -> Variable:
 
 
 @checked
-def log_softmax(x: Any, axis: Axis = None) -> Variable:
+def log_softmax(x: TensorLike, axis: Axis = None) -> Variable:
     """Return the logarithm of the softmax.
 
     Parameters
@@ -288,7 +289,9 @@ def log_softmax(x: Any, axis: Axis = None) -> Variable:
 
 
 @checked
-def binary_crossentropy(output: Any, target: Any, *, from_logits: bool = False) -> Variable:
+def binary_crossentropy(
+    output: TensorLike, target: TensorLike, *, from_logits: bool = False
+) -> Variable:
     """Return the cross-entropy of Bernoulli distributions, element by element.
 
     Parameters
@@ -327,7 +330,7 @@ def binary_crossentropy(output: Any, target: Any, *, from_logits: bool = False) 
 
 @checked
 def categorical_crossentropy(
-    output: Any, target: Any, *, axis: int = -1, from_logits: bool = False
+    output: TensorLike, target: TensorLike, *, axis: int = -1, from_logits: bool = False
 ) -> Variable:
     """Return the cross-entropy of categorical distributions.
 
@@ -468,7 +471,7 @@ def log_erfc(x: Any) -> Variable:
 # ---------------------------------------------------------------- what they share
 
 
-def _as_float(x: Any) -> Variable:
+def _as_float(x: TensorLike) -> Variable:
     x = pt.as_tensor_variable(x)
     kind = np.dtype(x.type.dtype).kind
     if kind == "c":
@@ -476,7 +479,7 @@ def _as_float(x: Any) -> Variable:
     return x if kind == "f" else pt.cast(x, pytensor.config.floatX)
 
 
-def _like(x: Any, other: Variable) -> Variable:
+def _like(x: TensorLike, other: Variable) -> Variable:
     """A tensor of `x`, in the dtype of another where it is not floating itself."""
     x = pt.as_tensor_variable(x)
     return x if x.type.dtype.startswith("float") else pt.cast(x, other.type.dtype)

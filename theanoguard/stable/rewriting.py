@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import toposort
 
-from theanoguard._arguments import refuse
+from theanoguard._arguments import checked
 from theanoguard._graph import scalar_class
 from theanoguard._lint import GraphBounds
 from theanoguard._provenance import SourceLine, source_line, stack_traces
@@ -65,6 +65,7 @@ class Stabilization:
     def __str__(self) -> str:
         return "\n".join(map(str, self.replacements)) or "nothing to replace"
 
+    @checked
     def apply(self, forms: Collection[str] | None = None) -> list[Variable]:
         """Make the replacements in a copy of the graph.
 
@@ -84,6 +85,7 @@ class Stabilization:
             return rebuild(self.outputs, {v: r.build for v, r in wanted.items()})
 
 
+@checked
 def stabilize(graph: Variable | Sequence[Variable], *, floors: bool = False) -> Stabilization:
     """List the formulas of a graph that stable functions can replace.
 
@@ -123,8 +125,6 @@ def stabilize(graph: Variable | Sequence[Variable], *, floors: bool = False) -> 
     >>> loss.eval({h: [[0.0, 1000.0]]})
     array(500.)
     """
-    if not isinstance(floors, bool):
-        raise refuse("stabilize", "floors", floors, "floors must be True or False")
     outputs = list(graph) if isinstance(graph, Sequence) else [graph]
     for v in outputs:
         if not isinstance(v, Variable):

@@ -1,17 +1,15 @@
 """Gradients within bounds."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
-from theanoguard._arguments import check_choice, checked
+from theanoguard._arguments import Positive, checked
 from theanoguard.ops.asserts import Assert
 from theanoguard.training.ops import scale_each, squared_norms
-
-NONFINITE_ACTIONS = ("raise", "skip")
 
 
 class NormAssert(Assert):
@@ -21,7 +19,7 @@ class NormAssert(Assert):
 
 
 @checked
-def clip_grad_value(grads: Iterable[Variable], value: Variable | float) -> list[Variable]:
+def clip_grad_value(grads: Iterable[Variable], value: Variable | Positive) -> list[Variable]:
     """Clip every element of every gradient to an interval around zero.
 
     Parameters
@@ -49,18 +47,17 @@ def clip_grad_value(grads: Iterable[Variable], value: Variable | float) -> list[
     >>> g.eval()
     array([-1. ,  0.5,  1. ])
     """
-    _check_bound("value", value)
     return [pt.clip(g, -_like(value, g), _like(value, g)) for g in grads]
 
 
 @checked
 def clip_grad_norm(
     grads: Iterable[Variable],
-    max_norm: Variable | float,
+    max_norm: Variable | Positive,
     *,
-    norm_type: float = 2,
+    norm_type: Positive = 2,
     per_parameter: bool = False,
-    nonfinite_action: str = "raise",
+    nonfinite_action: Literal["raise", "skip"] = "raise",
 ) -> tuple[list[Variable], Variable]:
     """Scale gradients down so that their norm is at most a bound.
 
@@ -106,9 +103,6 @@ def clip_grad_norm(
     >>> clipped[1].eval().round(4)
     array([0.8])
     """
-    _check_bound("max_norm", max_norm)
-    _check_bound("norm_type", norm_type)
-    check_choice("nonfinite_action", nonfinite_action, NONFINITE_ACTIONS)
     grads = list(grads)
     if not grads:
         raise ValueError("grads is empty.\nGive at least one gradient.")
@@ -146,8 +140,3 @@ def join_norms(norms: Variable, norm_type: float) -> Variable:
 def _like(value: Any, gradient: Variable) -> Variable:
     """A scalar in the dtype of the gradient, so that nothing is upcast."""
     return pt.cast(value, gradient.type.dtype)
-
-
-def _check_bound(name: str, value: Any) -> None:
-    if isinstance(value, int | float | np.number) and not value > 0:
-        raise ValueError(f"{name} is {value!r}.\nIt must be positive.")

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytensor.tensor as pt
@@ -16,7 +16,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.link.c.op import COp
 
-from theanoguard._arguments import check_choice, checked
+from theanoguard._arguments import Count, Positive, checked
 from theanoguard._errors import TheanoguardError
 from theanoguard._event import GuardEvent
 from theanoguard._pytensor import generic
@@ -24,9 +24,6 @@ from theanoguard._shown import displayed
 from theanoguard.training.ops import scale_each, squared_norms
 
 logger = logging.getLogger("theanoguard")
-
-ACTIONS = ("raise", "warn", "record", "clip")
-NONFINITE_ACTIONS = ("raise", "warn", "record", "skip")
 
 Broken = tuple[int, str, float | None, float | None]
 """A norm out of bounds: its position in the row, the rule, the bound, and the median."""
@@ -356,33 +353,19 @@ class GradientGuard:
     @checked
     def __init__(
         self,
-        max_norm: float | None = None,
-        factor: float | None = None,
+        max_norm: Positive | None = None,
+        factor: Positive | None = None,
         *,
-        parameter_max_norm: float | None = None,
-        parameter_factor: float | None = None,
-        window: int = 50,
-        warmup: int = 10,
-        action: str = "raise",
-        nonfinite_action: str | None = None,
-        max_events: int = 1000,
+        parameter_max_norm: Positive | None = None,
+        parameter_factor: Positive | None = None,
+        window: Count = 50,
+        warmup: Count = 10,
+        action: Literal["raise", "warn", "record", "clip"] = "raise",
+        nonfinite_action: Literal["raise", "warn", "record", "skip"] | None = None,
+        max_events: Count = 1000,
     ) -> None:
         if nonfinite_action is None:
             nonfinite_action = "raise" if action == "clip" else action
-        check_choice("action", action, ACTIONS)
-        check_choice("nonfinite_action", nonfinite_action, NONFINITE_ACTIONS)
-        bounds = {
-            "max_norm": max_norm,
-            "factor": factor,
-            "parameter_max_norm": parameter_max_norm,
-            "parameter_factor": parameter_factor,
-        }
-        for name, value in bounds.items():
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} is {value!r}.\nIt must be positive, or None.")
-        for name, value in (("window", window), ("warmup", warmup), ("max_events", max_events)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} is {value!r}.\nUse a positive integer.")
         if warmup > window:
             raise ValueError(
                 f"warmup is {warmup} and window {window}: there would never be enough norms.\n"
@@ -399,6 +382,7 @@ class GradientGuard:
         self._events: deque[GradientEvent] = deque(maxlen=max_events)
         self._lock = Lock()
 
+    @checked
     def __call__(
         self, grads: Sequence[Variable], params: Sequence[Variable | str] | None = None
     ) -> list[Variable]:
@@ -457,6 +441,7 @@ class GradientGuard:
         with self._lock:
             return list(self._events)
 
+    @checked
     def norms(self, parameter: str | None = None) -> list[float]:
         """Return the last norms before clipping, oldest first.
 

@@ -1,7 +1,7 @@
 """Updates that leave every shared variable as it was when a step has gone bad."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytensor
@@ -11,13 +11,12 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.link.c.op import COp
 from pytensor.tensor.type import TensorType
 
-from theanoguard._arguments import check_choice, checked
+from theanoguard._arguments import Count, Positive, Within, checked, pairs_of
 from theanoguard._errors import TheanoguardError
 from theanoguard._pytensor import generic
 from theanoguard._shown import brief
+from theanoguard.ops.asserts import TensorLike
 from theanoguard.training.ops import FLOATS, FirstBad, keep, scalar_output
-
-ON_BAD = ("skip", "raise", "backoff")
 
 
 class UpdateError(TheanoguardError, ArithmeticError):
@@ -141,14 +140,14 @@ class GuardedUpdates(dict):
 
 @checked
 def guarded_updates(
-    updates: Mapping[Variable, Any] | Iterable[tuple[Variable, Any]],
+    updates: Mapping[SharedVariable, TensorLike] | Iterable[tuple[SharedVariable, TensorLike]],
     watch: Iterable[Variable] = (),
     *,
-    action: str = "skip",
-    learning_rate: Any = None,
-    factor: float = 0.5,
-    max_in_a_row: int | None = 10,
-    big_threshold: float | None = None,
+    action: Literal["skip", "raise", "backoff"] = "skip",
+    learning_rate: SharedVariable | None = None,
+    factor: Annotated[float, Within(0, 1, is_open=True)] = 0.5,
+    max_in_a_row: Count | None = 10,
+    big_threshold: Positive | None = None,
 ) -> GuardedUpdates:
     """Make updates that leave every shared variable unchanged if a value is bad.
 
@@ -200,9 +199,17 @@ def guarded_updates(
     >>> step(0.0), w.get_value(), updates.skipped, updates.last_bad
     ([], array(1.), 1, 'the new value of w')
     """
-    updates = dict(updates)
+    updates = pairs_of("guarded_updates", updates)
     watch = [pt.as_tensor_variable(v) for v in watch]
-    _check(updates, action, learning_rate, factor, max_in_a_row, big_threshold)
+    if action == "backoff" and not (
+        isinstance(learning_rate, SharedVariable)
+        and _holds_floats(learning_rate)
+        and learning_rate.type.ndim == 0
+    ):
+        raise TypeError(
+            f"learning_rate is {learning_rate!r}.\n"
+            'With action="backoff" it must be a shared float scalar.'
+        )
     new = {v: v.type.filter_variable(value) for v, value in updates.items()}
     looked_at = {
         **{v: _name(v, f"watched value {i}") for i, v in enumerate(watch)},
@@ -242,35 +249,3 @@ def _holds_floats(variable: Variable) -> bool:
 
 def _name(variable: Variable, otherwise: str) -> str:
     return variable.name or otherwise
-
-
-def _check(
-    updates: Mapping[Variable, Any],
-    action: str,
-    learning_rate: Any,
-    factor: float,
-    max_in_a_row: int | None,
-    big_threshold: float | None,
-) -> None:
-    for variable in updates:
-        if not isinstance(variable, SharedVariable):
-            raise TypeError(
-                f"updates has the key {variable!r}, which is no shared variable.\n"
-                "Make it with pytensor.shared."
-            )
-    check_choice("action", action, ON_BAD)
-    if action == "backoff" and not (
-        isinstance(learning_rate, SharedVariable)
-        and _holds_floats(learning_rate)
-        and learning_rate.type.ndim == 0
-    ):
-        raise TypeError(
-            f"learning_rate is {learning_rate!r}.\n"
-            'With action="backoff" it must be a shared float scalar.'
-        )
-    if not 0 < factor < 1:
-        raise ValueError(f"factor is {factor!r}.\nIt must lie between 0 and 1.")
-    if max_in_a_row is not None and not max_in_a_row >= 1:
-        raise ValueError(f"max_in_a_row is {max_in_a_row!r}.\nUse a positive number, or None.")
-    if big_threshold is not None and not big_threshold > 0:
-        raise ValueError(f"big_threshold is {big_threshold!r}.\nIt must be positive, or None.")

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import pytensor
@@ -25,7 +25,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.tensor.type import DenseTensorType
 
-from theanoguard._arguments import check_choice, checked
+from theanoguard._arguments import Count, check_choice, checked
 from theanoguard._event import GuardEvent
 from theanoguard._files import write_atomically
 from theanoguard._pytensor import Function, input_shapes, take_class
@@ -35,7 +35,7 @@ from theanoguard.log.event_log import EventLog, open_log
 from theanoguard.training.gradients import GradientEvent, GradientGuard, readable_names
 from theanoguard.training.ops import Summary, not_finite, summarise
 
-KINDS = ("weight", "gradient", "update")
+Kind: TypeAlias = Literal["weight", "gradient", "update"]
 SCHEMA = "theanoguard.watch/1"
 """Name and version of the format of the lines of :meth:`Watch.to_jsonl`."""
 
@@ -184,20 +184,20 @@ class Watch:
         self,
         params: Sequence[SharedVariable],
         *,
-        every: int | str = 1,
+        every: Count | Literal["epoch"] = 1,
         names: Sequence[str | None] | None = None,
         skip: str | Sequence[str] = (),
         updates: bool = True,
         look_always: bool = True,
-        history: int = 1000,
-        max_events: int = 1000,
-        batches_per_epoch: int | None = None,
+        history: Count = 1000,
+        max_events: Count = 1000,
+        batches_per_epoch: Count | None = None,
         guards: Sequence[GradientGuard] = (),
-        log: str | PathLike | EventLog | None = None,
+        log: str | PathLike[str] | EventLog | None = None,
     ) -> None:
         params = list(params)
         names = readable_names(params if names is None else list(names))
-        _check(params, names, every, history, max_events, batches_per_epoch)
+        _check(params, names)
         self._skip = (skip,) if isinstance(skip, str) else tuple(skip)
         self._n = len(params)
         self._params = [
@@ -235,6 +235,7 @@ class Watch:
 
     # -- the training
 
+    @checked
     def gradients(self, grads: Sequence[Variable]) -> list[Variable]:
         """Return the gradients in a form whose statistics the watch collects.
 
@@ -383,8 +384,9 @@ class Watch:
         with self._lock:
             return [record for records in self._gathered for record in records]
 
+    @checked
     def series(
-        self, name: str, kind: str = "weight", value: str = "norm"
+        self, name: str, kind: Kind = "weight", value: str = "norm"
     ) -> tuple[list[int], list[float]]:
         """Return one number of a parameter for each step with statistics.
 
@@ -408,7 +410,6 @@ class Watch:
         KeyError
             If there is no parameter of that name.
         """
-        check_choice("kind", kind, KINDS)
         check_choice("value", value, _VALUES)
         if name not in self.names:
             raise KeyError(f"no parameter is called {name!r}; there are {self.names}")
@@ -438,7 +439,8 @@ class Watch:
             lines.append(f"{label:{width}}{s.size:>9}{numbers}{zeros}{s.n_nan:>6}{s.n_inf:>6}")
         return "\n".join(lines)
 
-    def plot(self, kind: str = "weight", value: str = "norm") -> Any:
+    @checked
+    def plot(self, kind: Kind = "weight", value: str = "norm") -> Any:
         """Draw one number of each parameter over the steps.
 
         Parameters
@@ -473,7 +475,8 @@ class Watch:
             axes.legend()
         return figure
 
-    def to_jsonl(self, path: str | PathLike) -> None:
+    @checked
+    def to_jsonl(self, path: str | PathLike[str]) -> None:
         """Write all statistics of the watch to a file, one JSON object per line.
 
         An existing file is replaced.  Each object has ``"schema"``, the fields of ``Record`` and
@@ -489,7 +492,8 @@ class Watch:
             lines.append(json.dumps({"schema": SCHEMA, **row}, allow_nan=False) + "\n")
         write_atomically(path, "".join(lines).encode())
 
-    def to_csv(self, path: str | PathLike) -> None:
+    @checked
+    def to_csv(self, path: str | PathLike[str]) -> None:
         """Write all statistics of the watch as a table of comma-separated values.
 
         Parameters
@@ -505,6 +509,21 @@ class Watch:
         write_atomically(path, text.getvalue().encode())
 
 
+class WatchSettings(TypedDict, total=False):
+    """The arguments of :class:`Watch`, for type checkers."""
+
+    every: Count | Literal["epoch"]
+    names: Sequence[str | None] | None
+    skip: str | Sequence[str]
+    updates: bool
+    look_always: bool
+    history: Count
+    max_events: Count
+    batches_per_epoch: Count | None
+    guards: Sequence[GradientGuard]
+    log: str | PathLike[str] | EventLog | None
+
+
 @checked
 @contextmanager
 def watching(
@@ -512,7 +531,7 @@ def watching(
     params: Sequence[SharedVariable] | None = None,
     *,
     grads: Sequence[Variable] | None = None,
-    **settings: Any,
+    **settings: Unpack[WatchSettings],
 ) -> Iterator[Watch]:
     """Watch a training whose step is a compiled function that you call in a loop.
 
@@ -697,14 +716,7 @@ def _is_bad(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def _check(
-    params: list,
-    names: list[str],
-    every: int | str,
-    history: int,
-    max_events: int,
-    batches_per_epoch: int | None,
-) -> None:
+def _check(params: list, names: list[str]) -> None:
     for p in params:
         if not _is_float_array(p):
             raise TypeError(
@@ -715,16 +727,3 @@ def _check(
         raise ValueError(
             f"there are {len(names)} names for {len(params)} parameters.\nGive one for each."
         )
-    if every != "epoch" and not _is_count(every):
-        raise ValueError(f'every is {every!r}.\nUse a positive integer, or "epoch".')
-    for name, value in (("history", history), ("max_events", max_events)):
-        if not _is_count(value):
-            raise ValueError(f"{name} is {value!r}.\nUse a positive integer.")
-    if batches_per_epoch is not None and not _is_count(batches_per_epoch):
-        raise ValueError(
-            f"batches_per_epoch is {batches_per_epoch!r}.\nUse a positive integer, or None."
-        )
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and value >= 1

@@ -135,6 +135,7 @@ class Inspection:
             parts.append(page.fold("Traceback", page.block(self._traceback)))
         return f"<div>{''.join(parts)}</div>"
 
+    @checked
     def picture(self, before: bool = False) -> Picture:
         """Draw the graph, with a frame around the nodes that one call of your function made.
 
@@ -172,6 +173,7 @@ class Inspection:
                 return pictures(subject.function, self.model, subject.wanted, subject.title)
             return picture(self.written or self.model, subject.wanted, subject.title)
 
+    @checked
     def save(self, path: str | PathLike[str]) -> None:
         """Write the graph as a page that opens in any browser.
 
