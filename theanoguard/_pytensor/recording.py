@@ -11,7 +11,8 @@ thaw inner graphs:
 - a node that is vectorized, or built again for inputs of other types, keeps its trace;
 - the nodes that an operation on labelled arrays is lowered to get its trace and its name;
 - a frozen inner graph keeps the names and traces of the variables that it was frozen from;
-- an error on an argument of a function gets a note with the name and line of the input.
+- an error on an argument of a function gets a note with the name and line of the input;
+- a trace knows what the names near the user's line meant when that line ran (:mod:`.bindings`).
 
 This module can be loaded while the package that it belongs to is still being loaded.
 
@@ -41,6 +42,7 @@ from pytensor.graph.rewriting.basic import EquilibriumGraphRewriter
 from pytensor.scalar import basic as scalar
 
 from theanoguard._patching import Patch, apply
+from theanoguard._pytensor.bindings import Bindings, Bound, Path, Ref
 from theanoguard._pytensor.files import is_own_file, is_untraced
 from theanoguard._pytensor.labelled import LABELLED, LOWERING
 from theanoguard._releases import has, has_local
@@ -51,6 +53,9 @@ MAX_CALLERS = 3
 """How many of the user's frames a trace holds at least, if there are as many."""
 
 _MAX_DEPTH = 64  # frames beyond PyTensor's limit that are looked at for them
+
+_MAX_INSIDE = 16
+"""How many of PyTensor's frames are inside of the user's line at most; a rewrite has more."""
 
 
 _GRADIENT_FILE = gradient.__file__
@@ -66,6 +71,7 @@ class Entry(tuple):
     code: CodeType
     lasti: int
     is_gradients: bool
+    reads: tuple[Path, ...] | None = None
 
     def __new__(cls, code: CodeType, lasti: int, line: int, text: str | None) -> "Entry":
         self = super().__new__(cls, (code.co_filename, line, code.co_name, text))
@@ -134,6 +140,8 @@ class Trace(list):
         How many traces were taken before it.
     callers : tuple of Entry
         The user's frames outside of `entries`, outermost first.
+    bindings : Bindings or None
+        What the names near the user's line meant.
     """
 
     def __init__(
@@ -142,11 +150,14 @@ class Trace(list):
         serial: int,
         callers: tuple[Entry, ...],
         forward: Forward | None = None,
+        bindings: Bindings | None = None,
     ) -> None:
         super().__init__(entries)
         self.forward = forward
         self.serial = serial
         self.callers = callers
+        self.bindings = bindings
+        self.ref: Ref | None = None
 
     def __reduce__(self) -> tuple:
         return list, (list(self),)
@@ -157,6 +168,7 @@ class _Recorder:
 
     def __init__(self) -> None:
         self.count = itertools.count()
+        self.bindings = Bound()
         # By the identity of the code (its hash reads the whole code) and the instruction; the
         # entry keeps the code alive.
         self.entries: dict[tuple[int, int], Entry] = {}
@@ -218,6 +230,7 @@ class _Recorder:
         if limit is None:
             limit = getattr(sys, "tracebacklimit", None)
         is_scalar = False  # (what is made inside of an elementwise operation needs no more)
+        depth = 0
         if skips:
             skipped = self.skipped if skips == self.skips else {}
             while frame is not None:
@@ -227,7 +240,9 @@ class _Recorder:
                 if not (self.is_skipped(file, skips) if skip is None else skip):
                     break
                 frame = frame.f_back
+                depth += 1
         trace, known = [], self.entries
+        bindings = None
         left = -1 if limit is None else max(limit, 0)
         own = 0
         hides = self.hides if any(self.hidden) else None
@@ -240,7 +255,10 @@ class _Recorder:
             trace.append(found)
             if found.is_gradients and gradients is None:
                 gradients = frame
-            own += self.is_users(found[0])
+            if self.is_users(found[0]):
+                own += 1
+                if own == 1 and depth < _MAX_INSIDE and not is_scalar and gradients is None:
+                    bindings = self.bindings.of(frame, found)
             frame = frame.f_back
             left -= 1
         trace.reverse()
@@ -250,7 +268,7 @@ class _Recorder:
             callers = self.callers(frame, MAX_CALLERS - own)
         if gradients is not None and not is_scalar:
             forward = _forward_at(gradients)
-        return Trace(trace, next(self.count), callers, forward)
+        return Trace(trace, next(self.count), callers, forward, bindings)
 
     def callers(self, frame: FrameType | None, wanted: int) -> tuple[Entry, ...]:
         """Return entries of the user's frames from `frame` outwards, outermost first."""

@@ -18,7 +18,6 @@ from theanoguard._files import write_atomically
 from theanoguard._lint.every_function import LintedRun
 from theanoguard._lint.witness import Fault, Search
 from theanoguard._provenance import SourceLine
-from theanoguard._provenance.source import without_comment
 from theanoguard._steps import as_raised
 from theanoguard.cli.lint import add_search, run_beside
 from theanoguard.explain.records import Explanation, Hint, user_line
@@ -40,7 +39,7 @@ class Change:
     line : int
         The line where the operation fails.
     old, new : str
-        Without the indentation and the comment.
+        Without the indentation.
     op : str
         The operation that fails.
     """
@@ -97,7 +96,7 @@ class Edit:
         """Make a change, and return why it cannot be made, or nothing."""
         lines = self.lines
         old = change.old.split("\n")
-        codes = [_code(line) for line in lines]
+        codes = [line.strip() for line in lines]
         found = [i for i in range(len(lines)) if codes[i : i + len(old)] == old]
         here = change.line - 1
         if not found:
@@ -105,19 +104,15 @@ class Edit:
         if here not in found and len(found) > 1:
             return f"{len(found)} lines of the file read {change.old!r}"
         number = here if here in found else found[0]
-        if _statements(change.old) > 1:
-            return "several statements are on this line; put them on lines of their own"
         rest = range(number + 1, number + len(old))
-        if any("#" in line for line in lines[number : number + len(old) - 1]):
-            return "a comment is inside of the expression"
         line, last = lines[number], lines[number + len(old) - 1]
-        before, after = line.partition(old[0])[0], last.partition(old[-1])[2]
+        before = line[: len(line) - len(line.lstrip())]
         end = last[len(last.rstrip("\r\n")) :] or "\n"
         imports, code = _imports_of(change.new)
         at = self._last_import(number)
         if at is None:  # (they stay with the line)
             imports, code = [], [*imports, *code]
-        new = before + f"{end}{before}".join(code) + after
+        new = before + f"{end}{before}".join(code) + end
         if number in self.changed:
             other = "another change is on the same line; run the command again after that"
             return "" if self.changed[number] == new else other
@@ -125,7 +120,8 @@ class Edit:
             return "another change is on one of these lines; run the command again after that"
         earlier = dict(self.changed)
         self.changed |= {number: new, **dict.fromkeys(rest, "")}
-        missing = [line for line in imports if line not in map(_code, self.new_lines)]
+        present = [line.strip() for line in self.new_lines]
+        missing = [line for line in imports if line not in present]
         if missing and at is not None:
             added = "".join(f"{line}{end}" for line in missing)
             self.changed[at] = self.changed.get(at, self.lines[at]) + added
@@ -172,18 +168,6 @@ def _imports_of(code: str) -> tuple[list[str], list[str]]:
     lines = code.splitlines()
     count = next((i for i, line in enumerate(lines) if not line.startswith("import ")), len(lines))
     return lines[:count], lines[count:]
-
-
-def _code(line: str) -> str:
-    """Return a line without its indentation and its comment, as lines are shown in reports."""
-    return without_comment(line.strip())
-
-
-def _statements(code: str) -> int:
-    try:
-        return len(ast.parse(code).body)
-    except SyntaxError:  # a part of a statement
-        return 1
 
 
 def _is_python(source: str) -> bool:
@@ -245,7 +229,7 @@ def _why_not(hint: Hint | None, op: str) -> str:
     if hint is None or not hint.text:
         return f"no other formula is known for {op}"
     if hint.grade == "same":
-        return f"several lines have to change. {hint.text}"
+        return f"no line can be shown to be right. {hint.text}"
     return f"no formula of the same value is known. {hint.text}"
 
 

@@ -3,54 +3,50 @@
 The number that a sentence quotes is the result of the code that is printed, in the user's module.
 """
 
-import re
-import sys
-from collections.abc import Callable
-from dataclasses import replace
+import ast
+import itertools
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
 from pytensor.graph.basic import Variable
 from pytensor.tensor.elemwise import DimShuffle
 
-from theanoguard._provenance import SourceLine, lookup, module_of, source_place
+from theanoguard._provenance import SourceLine, source_place
 from theanoguard._provenance.designating import made_by_grad
-from theanoguard._provenance.source import expression_of, lines_of, on_one_line
-from theanoguard.explain.advice.candidates import Remedy, with_operand
+from theanoguard._provenance.source import expression_of
+from theanoguard.explain.advice.candidates import Remedy
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.logarithms import axes_text
-from theanoguard.explain.advice.loops import Edit
-from theanoguard.explain.advice.source_edit import (
-    Line,
-    Span,
-    bare,
-    filled,
-    index_of_argument,
-    listed,
+from theanoguard.explain.advice.proof import (
+    Index,
+    NotShown,
+    Shown,
+    Use,
+    numbers_of,
+    same_but_for,
+    shown,
+    uses_of,
 )
+from theanoguard.explain.advice.source_edit import bare, edited, filled, listed, operands_of
 from theanoguard.explain.advice.trials import Builders, Trial
 from theanoguard.explain.advice.written import (
+    MODULES,
     OPERAND,
-    Made,
-    as_template,
-    evaluated,
     in_one_file,
     is_known,
     on_lines,
-    spellings,
-    with_import,
+    spelled,
     with_modules,
 )
-from theanoguard.explain.facts.naming import name_of, op_name
-from theanoguard.explain.facts.restated import unmoved
-from theanoguard.explain.records import Cause, called_function
-from theanoguard.stable.patterns import New, rebuild, through_views
+from theanoguard.explain.facts.naming import op_name
+from theanoguard.explain.records import Cause
+from theanoguard.stable.patterns import rebuild
 
-
-def _inside(name: str, template: str) -> str:
-    """Return a name for insertion into a template, in parentheses if that is needed."""
-    plain = all(c.isalnum() or c in "_.[](), :" for c in name)
-    return name if plain or "{x}." not in template and "{x} " not in template else f"({name})"
+logger = logging.getLogger("theanoguard")
 
 
 def is_same_around(remedy: Remedy, judge: Judge) -> bool:
@@ -104,15 +100,6 @@ def _is_steady(trial: Trial, other: Trial | None) -> bool:
     return True
 
 
-_CALLED = re.compile(r"\w+(?=\()").findall
-
-
-def _takes_labels(text: str) -> bool:
-    """Return whether labelled arrays have all functions of a remedy.  They have no axes."""
-    math = sys.modules["pytensor.xtensor.math"]
-    return "axis" not in text and all(hasattr(math, name) for name in _CALLED(text))
-
-
 MAX_NAME = 30
 """Length of the longest expression that a sentence on a change repeats."""
 
@@ -123,243 +110,316 @@ Told: TypeAlias = tuple[str, tuple[str, ...]]
 def sentence(remedy: Remedy, judge: Judge, cause: Cause) -> Told | None:
     """Return what a report says about a remedy; None if it does not help.
 
-    The number that is quoted is the result of the code that is printed, in the user's module.
+    A number is quoted, and lines are printed, only if the edit of the file was shown to compute it.
+    Otherwise the formula is said in words.
     """
-    if remedy.loop is not None:
-        return _told_edits(remedy, judge, cause.source)
-    trial = tried(remedy, remedy.builders, judge)
-    if trial is None:
+    trial = tried(remedy, remedy.builders, judge) if remedy.loop is None else None
+    if trial is None and remedy.loop is None:
         return None
-    if (told := _told_edits(remedy, judge, cause.source)) is not None:
-        return told
-    if remedy.in_words and not is_known(remedy.text, cause.source):
+    try:
+        found = _proved(remedy, judge)
+    except NotShown as reason:
+        logger.debug("an edit could not be shown: %s", reason)
+        found = None
+    changes = _changes_of(remedy)
+    if found is not None:
+        what, lines, trial = found
+        near = in_one_file([place for place, *_ in lines], cause.source)
+        texts = [f"{listed(texts)}{on_lines([p], near)}" for p, texts in what.items()]
+        change = tuple(text for _, *pair in lines for text in pair)
+        if changes:
+            return (
+                f"This changes the function: with {listed(texts)} {trial.text}; {changes}.",
+                change,
+            )
+        return f"With {listed(texts)} {trial.text}.", change
+    if trial is None or (remedy.in_words and not is_known(remedy.text, cause.source)):
         return None
-    lines: dict[str, list[SourceLine]] = {}
-    change: tuple[str, ...] = ()
-    for source, marked in () if remedy.in_words else _places(remedy, cause):
-        found = _printed(remedy, judge, source, marked)
-        if found is None:
-            return None
-        what, edit, trial = found
-        lines.setdefault(what, []).append(source)
-        change += edit
-    if len(set(change[::2])) < len(change[::2]):  # (two changes of one line)
-        change = ()
-    near = in_one_file([place for places in lines.values() for place in places], cause.source)
-    text = " and ".join(what + on_lines(places, near) for what, places in lines.items())
-    text = text or _in_place_of(remedy) or _in_words(remedy, remedy.text)
+    return _in_words(remedy, trial, cause, changes), ()
+
+
+def _changes_of(remedy: Remedy) -> str:
     if not remedy.changes:
-        return (f"With {text} {trial.text}.", change)
+        return ""
     name = remedy.spot.name_of(remedy.x)
-    name = name if name and len(name) <= MAX_NAME else "it"
-    changes = remedy.changes.replace("{x}", name)
-    return (f"This changes the function: with {text} {trial.text}; {changes}.", change)
+    return remedy.changes.replace("{x}", name if name and len(name) <= MAX_NAME else "it")
 
 
-def _told_edits(remedy: Remedy, judge: Judge, source: SourceLine | None) -> Told | None:
-    """Return what a report says about the expressions of a remedy; None if they cannot be written.
-
-    They are run in the user's module.
-    """
-    made: dict[int, Made] = {}
-    lines: dict[tuple, tuple] = {}
-    said: dict[tuple, list[str]] = {}
-    placed = [(edit, edit.place or source_place(edit.variable)) for edit in remedy.edits]
-    backwards = sorted(placed, key=lambda pair: getattr(pair[1], "marked", None) or (0, 0))[::-1]
-    for edit, place in backwards:
-        if place is None or (found := _written_edit(edit, place)) is None:
-            return None
-        text, made[id(edit)] = found
-        whole = on_one_line(place)
-        here = place.file, place.line
-        old = lines.get(here, (place, whole.text))[1]
-        replacement = Line(old, [whole.marked], _default_module(remedy)).with_marked(text)
-        if replacement is None:
-            return None
-        what, new = replacement
-        lines[here] = place, new
-        said.setdefault(here, []).insert(0, bare(what))
-    builders = _builders_of(remedy, [made[id(edit)] for edit in remedy.edits])
-    trial = tried(remedy, builders, judge) if builders else None
-    change: tuple[str, ...] = ()
-    for _, (place, new) in sorted(lines.items()):
-        line = with_import(new, place.file, place.line, on_one_line(place).text)
-        if line is None:
-            return None
-        change += "\n".join(lines_of(place)), line
-    if trial is None:
-        return None
-    near = in_one_file([place for place, _ in lines.values()], source)
-    texts = [listed(what) + on_lines([lines[here][0]], near) for here, what in sorted(said.items())]
-    if remedy.loop is not None:  # (the lines are printed, and the sentence would repeat them)
-        places = [place for _, (place, _) in sorted(lines.items())]
-        texts = [f"the state of the loop in logarithms{on_lines(places, near)}"]
-    return (f"With {listed(texts)} {trial.text}.", change)
+def _in_words(remedy: Remedy, trial: Trial, cause: Cause, changes: str) -> str:
+    """Return the formula of a remedy in words, with the user's expression in quotes."""
+    if remedy.in_words and not remedy.edits:
+        return f"With {remedy.text} {trial.text}."
+    spot = remedy.spot
+    own = [v for v in remedy.builders if not made_by_grad(v.owner)] or list(remedy.builders)
+    place = source_place(own[0])
+    where = on_lines([place], in_one_file([place], cause.source)) if place is not None else ""
+    texts = []
+    for edit in remedy.edits:
+        names = {k: spot.name_in(v, edit.variable) for k, v in edit.operands.items()}
+        if all(n is not None and expression_of(n) is not None for n in names.values()):
+            texts.append(f'"{filled(edit.code, names)}"')
+    if remedy.in_words and len(texts) < len(remedy.edits):
+        return f"With {remedy.text} {trial.text}."
+    if not texts:
+        name = (None if remedy.x is None else spot.name_of(remedy.x)) or "x"
+        inside = f"({name})" if _is_compound(name) else name
+        texts = [f'"{remedy.text.replace("{x}", inside).replace("{pt}", "pt")}"']
+    if changes:
+        return f"This changes the function: with {listed(texts)}{where}, {changes}."
+    old = _quoted(place)
+    of = f" for {old}" if old else ""
+    read = [v for edit in remedy.edits for v in edit.operands.values()] or [remedy.x]
+    meant = _meaning_of(read, spot, place)
+    return f"Another formula{of}{where} keeps the value: {listed(texts)}{meant}."
 
 
-def _builders_of(remedy: Remedy, made: list[Made]) -> Builders:
-    """Return what builds the results, from what the code of the edits makes of its operands."""
-    if remedy.loop is not None:
-        return remedy.loop.builders(made)
-    pairs = zip(remedy.edits, made, strict=True)
-    return {v: _from_operands(m, o) for edit, m in pairs for v, o in edit.alike.items()}
+def _quoted(place: SourceLine | None) -> str:
+    """Return the marked expression of a place in quotes; empty if it is long or not known."""
+    if place is None or place.marked is None or place.end is not None:
+        return ""
+    text = place.text[slice(*place.marked)]
+    return f'"{text}"' if len(text) <= MAX_WRITTEN else ""
 
 
-def _from_operands(made: Made, operands: list[Variable]) -> Callable:
-    return lambda new: made.of(*map(new, operands))
+def _meaning_of(variables: list[Variable], spot: Any, place: SourceLine | None) -> str:
+    """Return on which line the names of a formula are meant, if that is not the line itself."""
+    found = {}
+    for v in dict.fromkeys(variables):
+        name = None if v is None else spot.name_of(v)
+        readers = [] if v is None else spot.clients.get(v, ())
+        lines = [p.line for c in readers if (p := source_place(c.outputs[0])) is not None]
+        if name and lines and (place is None or place.line not in lines):
+            found[name] = lines[0]
+    return "".join(f', where "{name}" is the one of line {line}' for name, line in found.items())
 
 
-def _written_edit(edit: Edit, place: SourceLine) -> tuple[str, Made] | None:
-    """Return the code of an expression with the user's names, and what it makes of operands."""
-    if module_of(edit.variable) != "pt":
-        return None
-    names = _names_for(edit)
-    names = {k: v and with_modules(v, place.file, place.line) for k, v in names.items()}
-    if None in names.values() or not all(map(expression_of, names.values())):
-        return None
-    for template in spellings(as_template(edit.code, place.file), place.file, place.text):
-        made = evaluated(template, edit.operands, place.file)
-        if made is not None:
-            return filled(template, names), made
-    return None
-
-
-def _names_for(edit: Edit) -> dict[str, Any]:
-    """Return how the user writes the operands of an edit, with the axes that broadcast them."""
-    names, spot = {}, edit.spot
-    for operand, variable in edit.operands.items():
-        if variable is edit.variable and edit.place is not None and edit.place.marked:
-            names[operand] = edit.place.text[slice(*edit.place.marked)]
-            continue
-        names[operand] = name = spot.name_in(variable, edit.variable)
-        node = variable.owner
-        if name and node is not None and isinstance(node.op, DimShuffle):
-            (inner,) = node.inputs
-            is_named = name == spot.name_in(inner, edit.variable)  # (a view, as its base)
-            is_of_call = source_place(inner) == source_place(variable) and inner.owner is not None
-            if is_named and not is_of_call:  # (a constant has the line of the call that uses it)
-                names[operand] = name + axes_text(node.op.new_order, inner.type.ndim)
-    return names
+def _is_compound(name: str) -> bool:
+    return not all(c.isalnum() or c in "_.[](), :" for c in name)
 
 
 MAX_WRITTEN = 150
 """Largest number of characters of code that a sentence holds."""
 
-
-def _in_place_of(remedy: Remedy) -> str | None:
-    """Return the code of the edits of a remedy, for whom no line has all names; None if long."""
-    texts = []
-    for edit in remedy.edits:
-        old, place = remedy.spot.name_of(edit.variable), source_place(edit.variable)
-        names = _names_for(edit)
-        if place is None or None in (old, *names.values()):
-            return None
-        for template in spellings(as_template(edit.code, place.file), place.file, place.text)[:1]:
-            texts.append(f"{bare(filled(template, names))} in place of {old}")
-    return listed(texts) if texts and len(listed(texts)) <= MAX_WRITTEN else None
+Proved: TypeAlias = tuple[dict[SourceLine, list[str]], list[tuple[SourceLine, str, str]], Trial]
+"""What is written on which lines, the places with their old and new lines, and the trial."""
 
 
-def _places(remedy: Remedy, cause: Cause) -> list[tuple[SourceLine, list[Span | None]]]:
-    """Return the user's lines that a remedy changes, each with the marked expressions."""
-    spot = remedy.spot
-    own = [v for v in remedy.builders if not made_by_grad(v.owner)] or remedy.builders
-    found = [source_place(v) for v in own]
-    if not any(found) and remedy.operand is not None:
-        found = [source_place(spot.node.outputs[0])]
-    if not any(found) and op_name(spot.node.op) == cause.op:  # (PyMC's copies have no traces)
-        recorded = lookup(None, spot.node.outputs[0])
-        found = [recorded.source if recorded.own_source else cause.source]
-    places = [place for place in found if place is not None]
-    by_line: dict[tuple[str, int], list[SourceLine]] = {}
-    for place in sorted(places, key=lambda place: (place.file, place.line)):
-        by_line.setdefault((place.file, place.line), []).append(place)
-    return [(here[0], [p.marked for p in here]) for here in by_line.values()]
+def _proved(remedy: Remedy, judge: Judge) -> Proved | None:
+    """Return the edits of a remedy after they were shown; None if it is not an edit.
 
-
-def _default_module(remedy: Remedy) -> str:
-    return module_of(remedy.spot.node.outputs[0])
-
-
-def _printed(
-    remedy: Remedy, judge: Judge, source: SourceLine, marked: list[Span | None]
-) -> tuple[str, tuple[str, ...], Trial] | None:
-    """Return what a remedy writes, the user's line before and after it, and the trial of that.
-
-    The result is None if no way to write it runs in the user's module.
+    Raises
+    ------
+    NotShown
     """
-    labelled = _default_module(remedy)
-    if labelled != "pt":  # (the graph holds tensors, to which its functions do not apply)
-        trial = tried(remedy, remedy.builders, judge)
-        found = _takes_labels(remedy.text) and _edit(remedy, remedy.text, source, marked, labelled)
-        return (*found, trial) if found and trial is not None else None
-    for template in spellings(remedy.text, source.file, source.text):
-        code = template.replace("{x}", OPERAND)
-        made = evaluated(code, {OPERAND: remedy.x}, source.file)
-        trial = None if made is None else tried(remedy, _with_printed(remedy, made), judge)
-        if made is not None and trial is None:
-            trial = tried(remedy, _with_printed(remedy, made.rewritten()), judge)
-        if trial is not None:
-            found = _edit(remedy, template, source, marked, labelled)
-            if found is None and remedy.spot.name_of(remedy.x) is not None:
-                found = _in_words(remedy, template), ()
-            return None if found is None else (*found, trial)
-    return None
-
-
-def _with_printed(remedy: Remedy, made: Made) -> Builders:
-    """Return the builders of a remedy, of which the first runs the printed code."""
-    first, *others = remedy.builders
-
-    def build(new: New) -> Variable:
-        if remedy.operand is None:
-            return through_views(list(remedy.views), made.of(new(remedy.x)), new)
-        return with_operand(first.owner, remedy.operand, made.of)(new)
-
-    return {first: build, **{v: remedy.builders[v] for v in others}}
-
-
-def _edit(
-    remedy: Remedy, template: str, source: SourceLine, marked: list[Span | None], module: str
-) -> tuple[str, tuple[str, ...]] | None:
-    """Return what a remedy writes, with the line before and after it; None if it cannot be."""
-    spot, written = remedy.spot, lines_of(source)
-    if source.end is not None:
-        source = on_one_line(source)
-        marked = [source.marked]
-    line = Line(source.text, marked, module)
-    if remedy.operand is None:
-        name = spot.name_in(remedy.x, next(iter(remedy.builders)))
-        name = _variance_of(source, marked[0]) or name
-        name = name and with_modules(name, source.file, source.line)
-        text = template.replace("{x}", _inside(name, template)) if name else ""
-        if remedy.views:
-            text, name = text + (index := index_of_argument(source.text, marked[0])), name and index
-        found = line.with_marked(text) if name else None
-    else:
-        op = op_name(next(iter(remedy.builders)).owner.op)
-        found = (
-            line.with_operand(op, remedy.operand, template)
-            or line.with_keyword(remedy.keyword)
-            or line.with_expression(name_of(unmoved(remedy.x), own=spot.name_of), template)
-        )
-    if found is None:
+    if remedy.loop is not None:
         return None
-    what, changed = found
-    new = with_import(changed, source.file, source.line, line.code)
-    return None if new is None else (bare(what), ("\n".join(written), new))
-
-
-def _variance_of(source: SourceLine, marked: Span | None) -> str | None:
-    """Return the variance of which a line takes the root with ``std``, or None."""
-    called = called_function(replace(source, marked=marked))
-    if called != "std" or marked is None:
+    index = Index(judge.built, remedy.spot.replay.value)
+    expressions: dict[int, list[Use]] = {}
+    covered: set[Variable] = set()
+    own = [edit.variable for edit in remedy.edits] or list(remedy.builders)
+    for variable in own:
+        if variable not in covered and not made_by_grad(judge.built.original_of(variable)):
+            uses = uses_of(index, variable)
+            expressions[id(uses[0])] = uses
+            covered |= {use.variable for use in uses}
+    if not expressions:
         return None
-    begin, end = marked
-    return re.sub(r"\bstd\(", "var(", source.text[begin:end], count=1)
+    rest = {v: b for v, b in remedy.builders.items() if v not in covered}
+    if any(not made_by_grad(judge.built.original_of(v)) for v in rest):
+        raise NotShown("the change is on other lines as well")
+    parts = [_shown_part(remedy, uses, judge) for uses in expressions.values()]
+    builders = dict(rest)
+    for part in parts:
+        builders.update(part.shown.builders)
+    trial = tried(remedy, builders, judge)
+    if trial is None:
+        raise NotShown("the edited lines do not help")
+    return _as_lines(parts, trial)
 
 
-def _in_words(remedy: Remedy, template: str) -> str:
-    """Return what a remedy writes if the user's line cannot be edited."""
-    name = None if remedy.x is None else remedy.spot.name_of(remedy.x)
-    name = _inside(name or "x", template)
-    return template.replace("{x}", name).replace("{pt}", _default_module(remedy))
+def _same_at_all_uses(remedy: Remedy, found: Shown, judge: Judge) -> None:
+    """Show that an edit is the same function wherever the line has run."""
+    done: list[Variable] = []
+    for use in found.uses:
+        variable, operands = use.variable, found.operands[use.variable]
+        if any(same_but_for(v, found.operands[v], variable, operands) for v in done):
+            continue
+        done.append(variable)
+        if judge.built.body_of(variable) is not remedy.spot.body or remedy.around:
+            continue  # (the trial compares its results)
+        real = [v for v in operands if v.type.dtype[:5] == "float"]
+        signed = real if remedy.one_sign or ".log(" in found.text else []
+        if not judge.holds_around(variable, found.builders[variable], real, signed):
+            raise NotShown("where the line has run it is another function")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """An expression of the user's, and the text that was shown for it."""
+
+    node: Any
+    text: str
+    said: str
+    shown: Shown
+
+
+MAX_TEXTS = 12
+"""Number of texts for an expression that are tried: with other names, or of other modules."""
+
+
+def _shown_part(remedy: Remedy, uses: list[Use], judge: Judge) -> _Part:
+    """Return the first way to write a remedy in place of an expression that can be shown.
+
+    Raises
+    ------
+    NotShown
+    """
+    last = NotShown("no text can be written on the line")
+    texts = (text for code in _codes(remedy, uses[0]) for text in _written(remedy, uses[0], code))
+    left = MAX_TEXTS
+    while left:
+        left -= 1
+        try:
+            whole, node, text = next(texts)
+            found = shown(uses, whole, remedy.spot.replay.kernels)
+            if not remedy.changes:
+                _same_at_all_uses(remedy, found, judge)
+            return _Part(node, text, bare(text), found)
+        except StopIteration:
+            break
+        except NotShown as reason:
+            last = reason
+    raise last
+
+
+def _codes(remedy: Remedy, use: Use) -> Iterator[str]:
+    """Yield the code of a remedy with the modules that its line knows, the operands as names."""
+    edit = next((e for e in remedy.edits if e.variable is use.variable), None)
+    if edit is None and remedy.edits:
+        edit = next((e for e in remedy.edits if use.variable in e.alike), None)
+    code = edit.code if edit is not None else remedy.text.replace("{x}", OPERAND)
+    modules = [
+        path[0]
+        for path, value in use.reader.known.items()
+        if len(path) == 1 and isinstance(value, ModuleType) and value.__name__ in MODULES
+    ]
+    numpy = [path[0] for path, value in use.reader.known.items() if len(path) == 1 and value is np]
+    yield from spelled(code, use.reader.file, modules, numpy)
+
+
+def _written(remedy: Remedy, use: Use, code: str) -> Iterator[tuple[str, Any, str]]:
+    """Yield the whole new expression, the part of the old one that changes, and its new text.
+
+    Raises
+    ------
+    NotShown
+    """
+    spot, node = remedy.spot, use.reader.node
+    tree = ast.parse(code, mode="eval").body
+    if remedy.operand is not None:
+        written = operands_of(node, op_name(use.variable.owner.op))
+        if written is None or remedy.operand >= len(written):
+            return
+        old = written[remedy.operand]
+        text = filled(code, {OPERAND: ast.unparse(old)})
+        changed = _With(old, ast.parse(text, mode="eval").body).visit(_copy(node))
+        yield ast.unparse(changed), old, text
+        return
+    edit = next((e for e in remedy.edits if e.variable is use.variable), None)
+    operands = {OPERAND: remedy.x} if edit is None else edit.operands
+    used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    try:
+        numbers = numbers_of(use, list(operands.values()))
+    except NotShown:
+        return
+    tree = _Numbers(numbers).visit(tree)
+    names = {k: list(_names_for(use, v, spot)) for k, v in operands.items() if k in used}
+    for chosen in itertools.product(*names.values()):
+        text = filled(ast.unparse(tree), dict(zip(names, chosen, strict=True)))
+        if edit is None and remedy.views:
+            text += _index_of(node)
+        yield text, node, text
+
+
+def _copy(node: ast.AST) -> ast.AST:
+    return ast.parse(ast.unparse(node), mode="eval").body
+
+
+class _With(ast.NodeTransformer):
+    """Puts a tree in the place of another one that reads the same."""
+
+    def __init__(self, old: ast.expr, new: ast.expr):
+        self.old, self.new = ast.dump(old), new
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        return self.new if ast.dump(node) == self.old else self.generic_visit(node)
+
+
+class _Numbers(ast.NodeTransformer):
+    """Writes numbers by the names that the user has for them."""
+
+    def __init__(self, numbers: dict[str, Any]):
+        self.names: dict[float, list[str]] = {}
+        for text, value in numbers.items():
+            if isinstance(value, int | float | np.integer | np.floating):
+                self.names.setdefault(float(value), []).append(text)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        is_number = isinstance(node.value, int | float) and not isinstance(node.value, bool)
+        found = self.names.get(float(node.value), []) if is_number else []
+        return ast.parse(found[0], mode="eval").body if len(found) == 1 else node
+
+
+def _index_of(node: Any) -> str:
+    """Return the index that a call applies to its argument; empty if there is none."""
+    argument = node.args[0] if isinstance(node, ast.Call) and node.args else None
+    return f"[{ast.unparse(argument.slice)}]" if isinstance(argument, ast.Subscript) else ""
+
+
+def _names_for(use: Use, variable: Variable, spot: Any) -> Iterator[str]:
+    """Yield the ways in which a line can write a variable."""
+    if variable is use.variable:
+        yield ast.unparse(use.reader.node)
+        return
+    for name in dict.fromkeys(_possible_names(use, variable, spot)):
+        if expression_of(name) is not None and use.means(name, variable):
+            yield name
+
+
+def _possible_names(use: Use, variable: Variable, spot: Any) -> Iterator[str]:
+    yield from use.names.get(variable, ())
+    node = variable.owner
+    if node is not None and isinstance(node.op, DimShuffle):
+        (inner,) = node.inputs
+        for name in use.names.get(inner, ()):
+            yield name + axes_text(node.op.new_order, inner.type.ndim)
+    if name := spot.name_in(variable, use.variable):
+        yield name
+        yield with_modules(name, use.reader.file, use.reader.node.lineno)
+
+
+def _as_lines(parts: list[_Part], trial: Trial) -> Proved:
+    """Return the lines of the shown edits.
+
+    Raises
+    ------
+    NotShown
+        If a line cannot be edited.
+    """
+    what: dict[SourceLine, list[str]] = {}
+    lines = []
+    files = list(dict.fromkeys(part.shown.uses[0].reader.file for part in parts))
+    for file in files:
+        own = [p for p in parts if p.shown.uses[0].reader.file == file]
+        found = edited(file, [(p.node, p.text) for p in own])
+        if found is None:
+            raise NotShown("the lines cannot be edited")
+        for lines_of_edit in found:
+            last = lines_of_edit.first + len(lines_of_edit.old) - 1
+            here = [p for p in own if lines_of_edit.first <= p.node.lineno <= last]
+            place = source_place(here[0].shown.uses[0].variable)
+            assert place is not None
+            imports = list(dict.fromkeys(i for p in here for i in p.shown.imports))
+            lines.append((place, *lines_of_edit.shown(imports)))
+            what[place] = [p.said for p in here]
+    return what, lines, trial

@@ -1,8 +1,10 @@
 """Edit expressions in the user's line of code."""
 
 import ast
+import linecache
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias, TypeGuard
 
@@ -64,7 +66,7 @@ class Line:
         """
         spans = [span for span in self.spans if span]
         nodes = [n for n in self.expressions if not spans or _span(n) in spans]
-        found = [operands for node in nodes if (operands := _operands(node, op))]
+        found = [operands for node in nodes if (operands := operands_of(node, op))]
         if not found or len(found) > 1 and not spans or operand >= min(map(len, found)):
             return None
         return self._with_change([operands[operand] for operands in found], template)
@@ -354,7 +356,7 @@ def is_compound(code: str) -> bool:
     return _compound(ast.parse(code, mode="eval").body)
 
 
-def _operands(node: ast.AST, op: str) -> list[ast.expr] | None:
+def operands_of(node: ast.AST, op: str) -> list[ast.expr] | None:
     """Return the operands of a call or an operator if it is the operation `op`, else None."""
     if isinstance(node, ast.BinOp):
         return [node.left, node.right] if OPERATORS.get(type(node.op)) == op else None
@@ -376,3 +378,170 @@ def _module(tree: ast.Module, default: str) -> str:
     known = ("pt", "T", "tt", "at", "tensor")
     of_labelled = default != "pt"
     return next((n for n in names if n in known or of_labelled and n.endswith(".math")), default)
+
+
+# ---------------------------------------------------------------- edits of a file
+
+
+@dataclass(frozen=True)
+class EditedLines:
+    """Lines of a file before and after an edit.
+
+    Parameters
+    ----------
+    first : int
+        Number of the first line.
+    old, new : tuple of str
+        The lines, without their ends.
+    """
+
+    first: int
+    old: tuple[str, ...]
+    new: tuple[str, ...]
+
+    def shown(self, imports: Sequence[str] = ()) -> tuple[str, str]:
+        """Return the old and the new lines as texts, without their indentation."""
+        new = [*imports, *(line.strip() for line in self.new)]
+        return "\n".join(line.strip() for line in self.old), "\n".join(new)
+
+
+def edited(file: str, changes: Sequence[tuple[ast.expr, str]]) -> list[EditedLines] | None:
+    """Return the lines of a file in which other expressions are written.
+
+    Only the tokens of these expressions change; they get the parentheses that they need.  The
+    result is None if the new file would not be what is meant, or would lose a comment.
+
+    `changes`: expressions of the file, with the text that takes their place.
+    """
+    lines = linecache.getlines(file)
+    tree = _parsed_lines("".join(lines))
+    if tree is None:
+        return None
+    spliced: list[tuple[ast.expr, ast.expr, str]] = []
+    for node, text in changes:
+        signed = _with_sign(tree, node, text, lines)
+        for place, new in [*([signed] if signed else []), (node, text), (node, f"({text})")]:
+            if _is_meant(lines, tree, [(place, node, text, new)]):
+                spliced.append((place, node, new))
+                break
+        else:
+            return None
+    spliced.sort(key=lambda c: (c[0].lineno, c[0].col_offset))
+    groups: list[list[tuple[ast.expr, ast.expr, str]]] = []
+    for change in spliced:
+        if groups and change[0].lineno <= (groups[-1][-1][0].end_lineno or 0):
+            groups[-1].append(change)
+        else:
+            groups.append([change])
+    found = []
+    for group in groups:
+        first, last = group[0][0].lineno, max(c[0].end_lineno or 0 for c in group)
+        old = [line.rstrip("\r\n") for line in lines[first - 1 : last]]
+        new = _spliced_lines(lines, [(place, text) for place, _, text in group])
+        if new is None:
+            return None
+        new = new[first - 1 : len(new) - (len(lines) - last)]
+        found.append(EditedLines(first, tuple(old), tuple(n.rstrip("\r\n") for n in new)))
+    return found
+
+
+def _parsed_lines(source: str) -> ast.Module | None:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError):  # a cell with magics
+        return None
+
+
+def _same_place(one: ast.AST, other: ast.AST) -> bool:
+    names = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+    return type(one) is type(other) and all(
+        getattr(one, n, 0) == getattr(other, n, 0) for n in names
+    )
+
+
+def _spliced_lines(
+    lines: Sequence[str], changes: Sequence[tuple[ast.expr, str]]
+) -> list[str] | None:
+    """Return lines with other text in place of some expressions; None if a comment would go."""
+    new = [line.encode() for line in lines]
+    for node, text in sorted(changes, key=lambda c: (c[0].lineno, c[0].col_offset), reverse=True):
+        first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+        before, after = new[first][: node.col_offset], new[last][node.end_col_offset :]
+        inside = b"".join(new[first : last + 1])[node.col_offset : -len(after) or None]
+        if b"#" in inside and b"\n" in inside:
+            return None
+        new[first : last + 1] = [before + text.encode() + after]
+    return [line.decode() for line in new]
+
+
+def _is_meant(
+    lines: Sequence[str],
+    tree: ast.Module,
+    changes: Sequence[tuple[ast.expr, ast.expr, str, str]],
+) -> bool:
+    """Return whether the spliced lines have the tree with the new expressions in their places."""
+    new = _spliced_lines(lines, [(place, text) for place, _, _, text in changes])
+    ((_, node, text, _),) = changes
+    around = next(
+        (n for n in tree.body if n.lineno <= node.lineno <= (n.end_lineno or n.lineno)), None
+    )
+    if new is None or around is None:
+        return False
+    first = min([around.lineno, *(d.lineno for d in getattr(around, "decorator_list", ()))])
+    last = (around.end_lineno or around.lineno) + len(new) - len(lines)
+    got = _parsed_lines("".join(new[first - 1 : last]))
+    wanted = _Replaced(node, text).visit(
+        ast.parse("".join(lines[first - 1 : around.end_lineno])), first - 1
+    )
+    return got is not None and ast.dump(_Signed().visit(got)) == ast.dump(_Signed().visit(wanted))
+
+
+class _Replaced(ast.NodeTransformer):
+    def __init__(self, node: ast.expr, text: str):
+        self.node = node
+        self.new = ast.parse(text, mode="eval").body
+
+    def visit(self, node: ast.AST, offset: int | None = None) -> ast.AST:  # type: ignore[override]
+        if offset is not None:
+            ast.increment_lineno(node, offset)
+        return self.new if _same_place(node, self.node) else self.generic_visit(node)
+
+
+class _Signed(ast.NodeTransformer):
+    """Writes ``a - -b`` as ``a + b`` and ``-(-b)`` as ``b``, which are the same number."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        right = node.right
+        if isinstance(node.op, ast.Add | ast.Sub) and _is_negative(right):
+            other: ast.operator = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
+            return ast.BinOp(node.left, other, right.operand)
+        return node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        inner = node.operand
+        return inner.operand if _is_negative(node) and _is_negative(inner) else node
+
+
+def _with_sign(
+    tree: ast.Module, node: ast.expr, text: str, lines: Sequence[str]
+) -> tuple[ast.expr, str] | None:
+    """Return the operation around an expression whose sign takes that of the new text, and it."""
+    new = ast.parse(text, mode="eval").body
+    if not _is_negative(new):
+        return None
+    for parent in ast.walk(tree):
+        is_negated = isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.USub)
+        if is_negated and _same_place(parent.operand, node):
+            inner = ast.unparse(new.operand)
+            return parent, f"({inner})" if _compound(new.operand) else inner
+        is_sum = isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Add | ast.Sub)
+        if is_sum and _same_place(parent.right, node) and parent.lineno == parent.end_lineno:
+            line = lines[parent.lineno - 1].encode()
+            left = line[parent.col_offset : parent.left.end_col_offset].decode()
+            sign = "+" if isinstance(parent.op, ast.Sub) else "-"
+            inner = ast.unparse(new.operand)
+            inner = f"({inner})" if isinstance(new.operand, ast.BinOp) else inner
+            return parent, f"{left} {sign} {inner}"
+    return None

@@ -555,6 +555,14 @@ class AsBuilt:
         """Return the node of the user's graph that corresponds to the operation of a spot."""
         return self._originals.get(spot.node, spot.node)
 
+    def original_of(self, variable: Variable) -> Any:
+        """Return the node of the user's graph whose copy computes a variable."""
+        return self._originals.get(variable.owner, variable.owner)
+
+    def body_of(self, variable: Variable) -> Body | None:
+        """Return the inner graph that a variable belongs to, if any."""
+        return self._body_of.get(variable.owner)
+
     def costs(self) -> list[Variable]:
         """Return the variables that were differentiated."""
         return [

@@ -6,7 +6,7 @@ import linecache
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import ModuleType
@@ -144,6 +144,20 @@ def _imported(file: str, n_lines: int) -> tuple[tuple[str, str], ...]:
     )
 
 
+def only_imported(name: str, file: str) -> bool:
+    """Return whether a file binds a name by imports, functions and classes alone."""
+    return name not in _stored_names(file, len(linecache.getlines(file)))
+
+
+@lru_cache(maxsize=64)
+def _stored_names(file: str, n_lines: int) -> frozenset[str]:
+    """Return the names that a file binds to values, anywhere."""
+    tree = _tree(file, n_lines)
+    nodes = list(ast.walk(tree)) if tree is not None else []
+    names = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return frozenset(names | {n.arg for n in nodes if isinstance(n, ast.arg)})
+
+
 def aliases(file: str, text: str) -> dict[str, ModuleType]:
     """Return the names of :data:`MODULES` in the user's file, first those that a line uses."""
     found = {
@@ -169,6 +183,30 @@ def spellings(template: str, file: str, text: str) -> list[str]:
     own = [n for n, v in globals_of(file).items() if getattr(v, "__name__", "") == STABLE]
     stable = own[0] if own else STABLE
     return [t.replace("{pt}", name).replace(STABLE, stable) for t in templates for name in names]
+
+
+def spelled(code: str, file: str, modules: list[str], numpy: list[str]) -> Iterator[str]:
+    """Yield code of a remedy with the names that PyTensor's modules may have on a line.
+
+    `modules`: names of PyTensor's module that the line is known to have.
+    `numpy`: those of NumPy.
+    """
+    code = re.sub(r"\bpt\.", "{pt}.", code)
+    templates = [code]
+    for pattern, theano in IN_THEANO:
+        if pattern.search(code):
+            templates.append(pattern.sub(theano, code))
+    others = [n for n in aliases(file, "") if only_imported(n, file)]
+    outer = globals_of(file)
+    others_np = [n for n, v in outer.items() if v is np and only_imported(n, file)]
+    of_numpy = [*numpy, *others_np, "np"]
+    own = [n for n, v in outer.items() if getattr(v, "__name__", "") == STABLE]
+    stable = own[0] if own else STABLE
+    for name in dict.fromkeys([*modules, *others, "pt"]):
+        for template in templates:
+            text = template.replace("{pt}", name).replace(STABLE, stable)
+            for numbers in dict.fromkeys([*of_numpy[:1], of_numpy[-1]]) if "np." in text else ("",):
+                yield re.sub(r"\bnp\.", f"{numbers}.", text)
 
 
 def as_template(code: str, file: str) -> str:

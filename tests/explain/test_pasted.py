@@ -1,0 +1,14 @@
+"""Lines that a report prints are pasted into the program, which then runs at other inputs."""
+
+import pytest
+
+from tests.explain.pasted import outcome, programs
+
+# (python tests/explain/pasted.py runs all of them)
+SOME = [p for i, p in enumerate(programs()) if i % 13 == 0 and not p.name.startswith("theano_")]
+
+
+@pytest.mark.parametrize("program", SOME, ids=[p.name for p in SOME])
+def test_no_line_changes_numbers(program, tmp_path):
+    found = outcome(program, tmp_path)
+    assert found.kind not in ("wrong", "error"), found.detail
