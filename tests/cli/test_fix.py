@@ -107,7 +107,8 @@ def test_import_of_a_formula_goes_to_the_top(tmp_path, top, imported):
     (tmp_path / "model.py").write_text(top + body)
     new = "import theanoguard.stable"
     line = len(top.splitlines()) + 3
-    change = Change(tmp_path / "model.py", line, f"{OLD}  # of all", f"{new}\n{NEW}  # of all", "log")
+    old, edited = f"{OLD}  # of all", f"{new}\n{NEW}  # of all"
+    change = Change(tmp_path / "model.py", line, old, edited, "log")
     [edit], refused = edits_of([change])
     assert not refused and edit.count == 1
     expected = imported.format(top=top, new=f"{new}\n") + body.replace(OLD, NEW)
@@ -137,7 +138,8 @@ def test_encoding_and_ends_of_lines_are_kept(tmp_path):
     path = tmp_path / "model.py"
     path.write_bytes(f"# coding: latin-1\r\nname = '\xe9'\r\n{OLD}  # \xe9\r\n".encode("latin-1"))
     edit = Edit.of(path)
-    assert edit.add(Change(path, 3, f"{OLD}  # \xe9", f"import theanoguard\n{NEW}  # \xe9", "log")) == ""
+    old, new = f"{OLD}  # \xe9", f"import theanoguard\n{NEW}  # \xe9"
+    assert edit.add(Change(path, 3, old, new, "log")) == ""
     edit.write()
     after = f"# coding: latin-1\r\nname = '\xe9'\r\nimport theanoguard\r\n{NEW}  # \xe9\r\n"
     assert path.read_bytes() == after.encode("latin-1")

@@ -327,7 +327,7 @@ CONTEXTS: dict[str, Callable[[Formula], str]] = {
         "several_lines": """
             x = pt.dvector("x")
             out = pt.stack([
-                E<x>.sum(),  # the first
+                (E<x>).sum(),  # the first
                 x.sum(),
             ])
             INPUTS, OUTPUTS = [x], [out]

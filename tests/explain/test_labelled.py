@@ -138,10 +138,11 @@ def test_a_report_has_the_users_expression_its_names_and_the_origin(build):
     assert found.meaning.kind == "none"
 
 
-def test_a_change_uses_functions_of_labelled_arrays():
+def test_a_change_of_labelled_arrays_is_said_in_words():
+    # (the graph holds the tensors that they were lowered to: the line cannot be shown to be it)
     hint = error_of(norm).explanation.cause.hint
-    assert hint.change[1] == "unit = weights / px.math.maximum(length, 1e-12)"
-    assert hint.grade == "changes"
+    assert (hint.change, hint.grade) == ((), "changes")
+    assert '"px.math.maximum(length, 1e-12)"' in hint.text
 
 
 def test_the_forward_operation_of_a_gradient_is_named():

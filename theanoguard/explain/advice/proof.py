@@ -17,6 +17,7 @@ import ast
 import builtins
 import operator
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -177,18 +178,18 @@ class Reader:
             return self.stand_ins[key]
         try:
             found = self._value(node)
-        except NotShown:
-            found = self._hole(node, key)
+        except NotShown as reason:
+            found = self._hole(node, key, reason)
         if isinstance(found, Variable):
             self.seen.append((node, found))
         return found
 
-    def _hole(self, node: ast.AST, key: str) -> Variable:
+    def _hole(self, node: ast.AST, key: str, reason: NotShown) -> Variable:
         """Return what stands for the result of the user's own function or property."""
         built = self.index.built_under(node, self) if isinstance(node, ast.expr) else []
         types = list(dict.fromkeys(v.type for v in built))
         if len(types) != 1 or isinstance(node, ast.BinOp | ast.UnaryOp):
-            raise NotShown(f"{ast.unparse(node)} is not known")
+            raise reason
         self.holes[key] = node
         self.stand_ins[key] = types[0]()
         return self.stand_ins[key]
@@ -237,7 +238,7 @@ class Reader:
             return self.stand_ins[record.serial]
         if isinstance(record, int | float | complex | np.generic | np.ndarray | tuple):
             self.numbers[ast.unparse(node)] = record
-        if callable(record) and type(record).__name__ == "weakref":  # pragma: no branch
+        if isinstance(record, weakref.ref):
             record = record()
             if record is None:
                 raise NotShown("a function is gone")

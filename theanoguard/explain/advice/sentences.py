@@ -6,6 +6,7 @@ The number that a sentence quotes is the result of the code that is printed, in 
 import ast
 import itertools
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
@@ -15,7 +16,7 @@ import numpy as np
 from pytensor.graph.basic import Variable
 from pytensor.tensor.elemwise import DimShuffle
 
-from theanoguard._provenance import SourceLine, source_place
+from theanoguard._provenance import SourceLine, module_of, source_place
 from theanoguard._provenance.designating import made_by_grad
 from theanoguard._provenance.source import expression_of
 from theanoguard.explain.advice.candidates import Remedy
@@ -148,7 +149,8 @@ def _changes_of(remedy: Remedy) -> str:
 def _in_words(remedy: Remedy, trial: Trial, cause: Cause, changes: str) -> str:
     """Return the formula of a remedy in words, with the user's expression in quotes."""
     if remedy.in_words and not remedy.edits:
-        return f"With {remedy.text} {trial.text}."
+        text = f"with {remedy.text} {trial.text}"
+        return f"This changes the function: {text}; {changes}." if changes else f"W{text[1:]}."
     spot = remedy.spot
     own = [v for v in remedy.builders if not made_by_grad(v.owner)] or list(remedy.builders)
     place = source_place(own[0])
@@ -163,7 +165,8 @@ def _in_words(remedy: Remedy, trial: Trial, cause: Cause, changes: str) -> str:
     if not texts:
         name = (None if remedy.x is None else spot.name_of(remedy.x)) or "x"
         inside = f"({name})" if _is_compound(name) else name
-        texts = [f'"{remedy.text.replace("{x}", inside).replace("{pt}", "pt")}"']
+        module = module_of(spot.node.outputs[0])
+        texts = [f'"{remedy.text.replace("{x}", inside).replace("{pt}", module)}"']
     if changes:
         return f"This changes the function: with {listed(texts)}{where}, {changes}."
     old = _quoted(place)
@@ -365,15 +368,19 @@ class _Numbers(ast.NodeTransformer):
                 self.names.setdefault(float(value), []).append(text)
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        is_number = isinstance(node.value, int | float) and not isinstance(node.value, bool)
-        found = self.names.get(float(node.value), []) if is_number else []
+        if isinstance(node.value, bool) or not isinstance(node.value, int | float):
+            return node
+        found = self.names.get(float(node.value), [])
         return ast.parse(found[0], mode="eval").body if len(found) == 1 else node
 
 
 def _index_of(node: Any) -> str:
     """Return the index that a call applies to its argument; empty if there is none."""
     argument = node.args[0] if isinstance(node, ast.Call) and node.args else None
-    return f"[{ast.unparse(argument.slice)}]" if isinstance(argument, ast.Subscript) else ""
+    if not isinstance(argument, ast.Subscript):
+        return ""
+    text = ast.unparse(argument.slice)
+    return f"[{text[1:-1] if isinstance(argument.slice, ast.Tuple) else text}]"
 
 
 def _names_for(use: Use, variable: Variable, spot: Any) -> Iterator[str]:
@@ -388,6 +395,9 @@ def _names_for(use: Use, variable: Variable, spot: Any) -> Iterator[str]:
 
 def _possible_names(use: Use, variable: Variable, spot: Any) -> Iterator[str]:
     yield from use.names.get(variable, ())
+    written = ast.unparse(use.reader.node)
+    if re.search(r"\bstd\(", written):  # (the variance, of which it takes the root)
+        yield re.sub(r"\bstd\(", "var(", written, count=1)
     node = variable.owner
     if node is not None and isinstance(node.op, DimShuffle):
         (inner,) = node.inputs
