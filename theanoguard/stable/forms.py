@@ -384,7 +384,7 @@ def categorical_crossentropy(
 
 
 @checked
-def logaddexp(x: Any, y: Any) -> Variable:
+def logaddexp(x: TensorLike, y: TensorLike) -> Variable:
     """Return the logarithm of the sum of two exponentials.
 
     Parameters
@@ -411,7 +411,7 @@ def logaddexp(x: Any, y: Any) -> Variable:
 
 
 @checked
-def hypot(x: Any, y: Any) -> Variable:
+def hypot(x: TensorLike, y: TensorLike) -> Variable:
     """Return ``sqrt(x**2 + y**2)``.  The squares neither overflow nor underflow.
 
     Parameters
@@ -442,7 +442,7 @@ def hypot(x: Any, y: Any) -> Variable:
 
 
 @checked
-def log_erfc(x: Any) -> Variable:
+def log_erfc(x: TensorLike) -> Variable:
     """Return the logarithm of the complementary error function.
 
     Parameters
