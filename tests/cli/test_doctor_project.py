@@ -91,6 +91,43 @@ def test_reported(source, what, words, tmp_path):
     assert trouble.line == (3 if "except" in source else len(source.splitlines()))
 
 
+DIVISION = "a division where a whole number is needed"
+# How a whole number is used, and how a quotient reaches a name.
+USES = ["range({})", "x[{}]", "x[:{} + 1]", "x[{} - 1, 0]", "np.zeros((2, {}))", "x.reshape({}, 2)"]
+BY_A_NAME = [
+    "n = (len(x) - 1) / k + 1  # here",
+    "n = -(k / 2)  # here",
+    "n, m = k / 2, 3  # here",
+    "n = k\n    n /= 2  # here",
+    "m = k / 2  # here\n    n = m * 3",
+]
+CONVERTED = [
+    "n = int(k / 2)",
+    "n = k // 2",
+    "n = k / 2\n    n = int(n)",
+    "m = k / 2\n    n = int(m)",
+    "n = k\n    f = lambda: k / 2",
+    "m = k / 2\n    n = 3",
+    "for n in x: m = n / 2",
+]
+FUNCTION = "import numpy as np\ndef f(x, k):\n    {}\n    return {}"
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("quotient", BY_A_NAME)
+def test_division_reaches_a_whole_number_by_a_name(quotient, use, tmp_path):
+    source = FUNCTION.format(quotient, use.format("n"))
+    [trouble] = troubles_of(tmp_path, source)
+    assert trouble.what == DIVISION
+    assert "# here" in trouble.source
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("quotient", CONVERTED)
+def test_whole_numbers_are_left_alone(quotient, use, tmp_path):
+    assert troubles_of(tmp_path, FUNCTION.format(quotient, use.format("n"))) == []
+
+
 LEFT_ALONE = [
     "try:\n    import cPickle\nexcept ImportError:\n    import pickle",
     "import sys\nif sys.version_info[0] < 3:\n    range = xrange",

@@ -232,6 +232,7 @@ class Reader(ast.NodeVisitor):
         self.imports: set[str] = set()
         self.defined: set[str] = set()
         self.slices: set[str] = set()
+        self.divided: dict[str, list[ast.AST]] = {}
         self.guards = 0
         self.is_test = path.name.startswith("test") or path.stem.endswith("test")
 
@@ -252,6 +253,7 @@ class Reader(ast.NodeVisitor):
                 self.record(node)
         if self.is_test:
             self.read_set_ups(tree.body)
+        self.divided = divided_names(tree)
         self.visit(tree)
 
     def add(self, node: ast.AST, what: str, remedy: str) -> None:
@@ -265,6 +267,16 @@ class Reader(ast.NodeVisitor):
         self.guards += guards
         super().generic_visit(node)
         self.guards -= guards
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:  # noqa: N802
+        """Visit a function, whose names are its own."""
+        outer = self.divided
+        own = {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and is_set(name)}
+        own |= {argument.arg for argument in ast.walk(node) if isinstance(argument, ast.arg)}
+        seen = {name: divisions for name, divisions in outer.items() if name not in own}
+        self.divided = seen | divided_names(node)
+        self.generic_visit(node)
+        self.divided = outer
 
     # Imports
 
@@ -417,9 +429,14 @@ class Reader(ast.NodeVisitor):
             self.add(node, "a setting of the GPU", GPU)
 
     def check_divisions(self, node: ast.AST) -> None:
-        """Report a division whose result is an index or a size."""
+        """Report a division whose result is an index or a size, also by way of a name."""
+        what, remedy = "a division where a whole number is needed", INTEGERS.partition("  ")[0]
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            self.add(node, "a division where a whole number is needed", INTEGERS.partition("  ")[0])
+            self.add(node, what, remedy)
+        elif isinstance(node, ast.Name):
+            for division in self.divided.get(node.id, ()):
+                if (division.lineno, what, remedy) not in self.found:
+                    self.add(division, what, remedy)
         elif isinstance(node, (ast.BinOp, ast.Tuple, ast.List, ast.Slice, ast.UnaryOp)):
             for child in ast.iter_child_nodes(node):
                 self.check_divisions(child)
@@ -446,6 +463,67 @@ class Reader(ast.NodeVisitor):
 def yields(node: ast.AST) -> bool:
     """Whether a function is a generator."""
     return any(isinstance(inner, ast.Yield) for inner in ast.walk(node))
+
+
+def is_set(name: ast.Name) -> bool:
+    """Whether a name gets a value here."""
+    return isinstance(name.ctx, ast.Store)
+
+
+def divided_names(scope: ast.AST) -> dict[str, list[ast.AST]]:
+    """Return the names of a function whose values are all quotients, with their divisions.
+
+    A name that also gets another value, such as ``n = int(n)``, is not one of them.
+    """
+    values: dict[str, list[ast.AST]] = {}
+    stores: dict[str, int] = {}
+    for node in inside(scope):
+        if isinstance(node, ast.Name) and is_set(node):
+            stores[node.id] = stores.get(node.id, 0) + 1
+        for target, value in assignments(node):
+            if not isinstance(target, ast.Name):
+                continue
+            if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div):
+                stores[target.id], values[target.id] = 0, []  # whatever it was before
+            values.setdefault(target.id, []).append(value)
+    found: dict[str, list[ast.AST]] = {}
+    for _ in values:  # a quotient may reach a name through all the others
+        for name, given in values.items():
+            each = [divisions(value, found) for value in given]
+            if all(each) and len(each) == stores[name]:
+                found[name] = [division for part in each for division in part]
+    return found
+
+
+def inside(scope: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a function or a module, without the functions inside it."""
+    for child in ast.iter_child_nodes(scope):
+        if not isinstance(child, (ast.FunctionDef, ast.Lambda)):
+            yield child
+            yield from inside(child)
+
+
+def assignments(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """Yield the targets of a statement and their values."""
+    if isinstance(node, ast.AugAssign):
+        yield node.target, ast.copy_location(ast.BinOp(node.target, node.op, node.value), node)
+    elif isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                yield from zip(target.elts, node.value.elts, strict=False)
+            else:
+                yield target, node.value
+
+
+def divisions(value: ast.AST, known: dict[str, list[ast.AST]]) -> list[ast.AST]:
+    """Return the divisions that make a value no whole number."""
+    if isinstance(value, ast.Name):
+        return known.get(value.id, [])
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
+        return [value]
+    if isinstance(value, ast.BinOp) and not isinstance(value.op, ast.FloorDiv):
+        return divisions(value.left, known) + divisions(value.right, known)
+    return divisions(value.operand, known) if isinstance(value, ast.UnaryOp) else []
 
 
 def is_module(name: str) -> bool:
