@@ -5,6 +5,7 @@ import configparser
 import io
 import locale
 import logging
+import re
 import subprocess
 import sys
 import threading
@@ -348,3 +349,86 @@ def test_assert_names_operands(mode, shim):
     assert "right side: low = 1.5 (float64)" in lines
     with pytest.raises(AssertionError, match=r"required: data.sum\(\) < 9"):
         f([[5.0, 5.0]], 1.5)
+
+
+# All texts that a program sees, except for the paths of files and the classes of PyTensor.
+ALL_TEXTS = """
+import numpy as np
+import theano, theano.tensor as T
+from theano.compile.nanguardmode import NanGuardMode
+
+x, y, w = T.dmatrix("x"), T.dvector("y"), theano.shared(np.ones(3), "w")
+for mode in [theano.Mode(), theano.compile.get_default_mode(), theano.compile.DebugMode(),
+             theano.compile.mode.get_mode("FAST_COMPILE"), NanGuardMode(True)]:
+    print(repr(mode), mode)
+f = theano.function([x, y], T.nnet.sigmoid(T.dot(x, w)).sum() + y.sum(), profile=True)
+f(np.ones((2, 3)), np.ones(2))
+f.profile.summary()
+
+class NoGradient(theano.gof.Op):
+    __props__ = ()
+    def make_node(self, x):
+        return theano.gof.Apply(self, [x], [x.type()])
+    def perform(self, node, inputs, outputs):
+        raise KeyError("none")
+
+def set_config(name, value):
+    setattr(theano.config, name, value)
+
+for call in [
+    lambda: f(np.ones((2, 2)), np.ones(2)), lambda: f(np.ones(2), np.ones(2)), lambda: f(1),
+    lambda: theano.function([x], y), lambda: theano.function([x, y], x),
+    lambda: theano.function([x, x], x), lambda: theano.function([1], x),
+    lambda: T.grad(NoGradient()(x).sum(), x),
+    lambda: theano.function([x], NoGradient()(x))(np.ones((1, 1))),
+    lambda: T.grad(x, x), lambda: T.grad(x.sum(), y), lambda: x + object(),
+    lambda: theano.function([x], T.log(x), mode=NanGuardMode(True, True, True))(-np.ones((1, 1))),
+    lambda: T.reshape(x, (2,)), lambda: bool(x > 1), lambda: x[1.5], lambda: list(x),
+    lambda: len(x), lambda: T.concatenate([]), lambda: T.no_such, lambda: theano.no_such,
+    lambda: theano.config.no_such, lambda: set_config("floatX", "float1"),
+    lambda: theano.function([x], x, mode="NONE_SUCH"), lambda: w.set_value("x"),
+    lambda: theano.function([x], x, updates=[(w, x)]), lambda: T.constant(object()),
+    lambda: theano.function([x], x, givens=[(x, y)]), lambda: T.matrix("a", dtype="q"),
+]:
+    try:
+        print(call())
+    except Exception as error:
+        print(type(error).__name__, *error.args, sep="\\n")
+print(theano.config, x.type, repr(x), repr(f), repr(w), f.maker.fgraph, f.maker.mode)
+theano.printing.debugprint(f)
+print(theano.printing.pp(f.maker.fgraph.outputs[0]))
+"""
+
+
+def test_no_text_says_pytensor(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(ALL_TEXTS, encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-m", "theanoguard", "run", program], capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    lines = (ran.stdout + ran.stderr).splitlines()
+    said = [line for line in lines if re.search(r"pytensor(?![\w-]*/)", line, re.IGNORECASE)]
+    assert not said, "\n".join(said)
+    assert "Time in all call to theano.grad()" in ran.stdout + ran.stderr
+    assert "%%" not in ran.stdout + ran.stderr
+
+
+@pytest.mark.filterwarnings("error::FutureWarning")
+def test_error_of_an_operation_without_a_gradient(shim):
+    """Theano raises an AttributeError, and warns of nothing."""
+
+    class Undifferentiated(shim.gof.Op):
+        __props__ = ()
+
+        def make_node(self, x):
+            return shim.gof.Apply(self, [x], [x.type()])
+
+    x = shim.tensor.dvector("x")
+    with pytest.raises(AttributeError, match="'Undifferentiated' object has no attribute 'grad'"):
+        shim.grad(Undifferentiated()(x).sum(), x)
+
+
+def test_texts_of_reductions(shim):
+    x = shim.tensor.dmatrix("x")
+    assert shim.pp(x.sum()) == "Sum{acc_dtype=float64}(x)"

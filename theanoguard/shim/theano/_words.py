@@ -68,6 +68,33 @@ WORDS = [
 ]
 
 
+# What a profile, a text about settings or the representation of an object says.
+NAMES = [
+    (r"PyTensor rewrite time:", "Theano Optimizer time:"),
+    (r"(\d)%%", r"\1%"),
+    (r"\ban PyTensor\b", "a Theano"),
+    (r"\bPyTensor\b", "Theano"),
+    (r"\bpytensorrc\b", "theanorc"),
+    (r"\bpytensor\.compile\.debug\b", "theano.compile"),
+    (r"\bpytensor\.link\b", "theano.gof"),
+    (r"\bpytensor\b(?!/)", "theano"),
+    (r"\bpytensor_version\b", "theano_version"),
+    (r"\bPYTENSOR_FLAGS\b", "THEANO_FLAGS"),
+]
+
+
+def in_theanos_names(text):
+    """Return a text that says Theano wherever PyTensor says its own name.
+
+    Parameters
+    ----------
+    text : str
+    """
+    for pattern, replacement in NAMES:
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
 def in_theanos_words(text):
     """Return a message in Theano's words.
 

@@ -20,6 +20,8 @@ from pytensor.configparser import PyTensorConfigWarning as TheanoConfigWarning
 from pytensor.configparser import parse_config_string as parse_config_string
 from pytensor.utils import hash_from_code
 
+from ._words import in_theanos_names
+
 THEANO_FLAGS = os.getenv("THEANO_FLAGS", "")
 THEANO_FLAGS_DICT = parse_config_string(THEANO_FLAGS, issue_warnings=True)
 
@@ -110,9 +112,9 @@ def fetch_val_for_key(key, delete_key=False):
 
 def _config_print(thing, buf, print_doc=True):
     for var in _config_var_list:
-        print(var, file=buf)
+        print(in_theanos_names(str(var)), file=buf)
         if print_doc:
-            print("    Doc: ", var.doc, file=buf)
+            print("    Doc: ", in_theanos_names(str(var.doc)), file=buf)
         print("    Value: ", var.__get__(True, None), file=buf)
         print("", file=buf)
 

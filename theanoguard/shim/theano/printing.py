@@ -16,6 +16,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.printing import _TagGenerator, char_from_number, leaf_printer
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.math import Prod, Sum
 
 from theanoguard._pytensor import Scan
 from theanoguard.ops.print import print_attributes
@@ -237,6 +238,8 @@ class ElemwisePrinter(pytensor.printing.Printer):
 pprint.assign(
     lambda pstate, r: r.owner is not None and isinstance(r.owner.op, Elemwise), ElemwisePrinter()
 )
+for reduction in (Sum, Prod):
+    pprint.assign(reduction, pytensor.printing.DefaultPrinter())
 pprint.assign(
     Dot(),
     pytensor.printing.OperatorPrinter(pytensor.printing.special["middle_dot"], -1, "left"),

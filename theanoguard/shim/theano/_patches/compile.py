@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import warnings
+from functools import wraps
 
 from pytensor.compile import mode as compile_mode
 from pytensor.compile.debug.debugmode import DebugMode
@@ -22,7 +24,7 @@ from pytensor.tensor.type import TensorType
 
 from theanoguard._pytensor import fast_run_modes
 
-from .._words import theanos_words
+from .._words import in_theanos_names, theanos_words
 from ..compile import debugmode, sharedvalue
 from ..gof import _graphs, _oldstyle, link, optdb
 from ..gof.graph import NoParams, init_variable
@@ -50,6 +52,10 @@ def run_params(node):
     return node.op.get_params(node) if getattr(node.op, "params_type", None) else NoParams
 
 
+class NoGradientError(AttributeError, NotImplementedError):
+    """An operation has no method `grad`: Theano's error, and PyTensor's."""
+
+
 _grad = graph_op.Op.grad
 
 
@@ -59,7 +65,21 @@ def grad(self, inputs, output_grads):
         pullback = vars(cls).get("pullback")
         if pullback not in (None, graph_op.Op.pullback, *_oldstyle.BY_OLD_METHODS):
             return pullback(self, inputs, self(*inputs, return_list=True), output_grads)
-    return _grad(self, inputs, output_grads)
+    try:
+        return _grad(self, inputs, output_grads)
+    except NotImplementedError:
+        raise NoGradientError(f"'{type(self).__name__}' object has no attribute 'grad'") from None
+
+
+_pullback = graph_op.Op.pullback
+
+
+@wraps(_pullback)
+def pullback(self, inputs, outputs, cotangents):
+    """Return the gradients by `grad`, which is not deprecated in Theano."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* should implement `pullback`", FutureWarning)
+        return _pullback(self, inputs, outputs, cotangents)
 
 
 def all_subclasses(cls):
@@ -70,7 +90,13 @@ def all_subclasses(cls):
 def mode_text(self):
     """Return the text of a mode as Theano has it, without the database of all rewrites."""
     linker, optimizer = self.provided_linker, self.provided_optimizer
-    return f"{type(self).__name__}(linker = {linker}, optimizer = {optimizer})"
+    text = f"{type(self).__name__}(linker = {linker}, optimizer = {optimizer})"
+    return in_theanos_names(text)
+
+
+def mode_representation(self):
+    """Return the representation of a mode, with the name of its class in Theano."""
+    return in_theanos_names(object.__repr__(self))
 
 
 def query_text(self):
@@ -126,7 +152,9 @@ PATCHES = [
         for cls in all_subclasses(graph_op.Op)
         if "infer_shape" in vars(cls) and _oldstyle._positional(cls.infer_shape) == 4
     ),
+    Patch(graph_op.Op, "pullback", pullback),
     Patch(compile_mode.Mode, "__str__", mode_text),
+    Patch(compile_mode.Mode, "__repr__", mode_representation),
     Patch(db.RewriteDatabaseQuery, "__str__", query_text),
     Patch(db.RewriteDatabaseQuery, "__eq__", same_query),
     Patch(db.RewriteDatabaseQuery, "__hash__", lambda self: hash(frozenset(self.include))),
@@ -155,6 +183,7 @@ PATCHES = [
     Patch(SharedVariable, "__init__", sharedvalue.init_shared),
     Patch(SharedVariable, "default_update", sharedvalue.default_update),
     Patch(DebugMode, "__init__", debugmode.init_debugmode),
+    Patch(DebugMode, "__str__", mode_text),
     Patch(TensorType, "is_valid_value", debugmode.is_valid_value),
     *(Patch(DebugMode, name, flag) for name, flag in debugmode.FLAGS.items()),
 ]

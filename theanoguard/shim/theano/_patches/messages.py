@@ -86,7 +86,8 @@ def find_blas():
                 "(on Debian: apt-get install libopenblas-dev), or name yours: "
                 "THEANO_FLAGS=blas.ldflags=-lopenblas"
             )
-        warnings.warn(text, warning.category, stacklevel=2)
+        # The line that is shown is in Theano, whose configuration is being read, not in PyTensor.
+        warnings.warn_explicit(text, warning.category, "theano/configdefaults.py", 1, "theano")
     return found
 
 

@@ -1,12 +1,17 @@
 """Theano's texts for types and constants."""
 
+import io
+import sys
+
 import numpy as np
+from pytensor.compile.debug.profiling import ProfileStats
 from pytensor.graph.basic import Constant, Variable, as_string
 from pytensor.graph.fg import FunctionGraph
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant
 
+from .._words import in_theanos_names
 from ..configdefaults import config
 from ..gof.op import get_test_value
 from . import Patch
@@ -66,7 +71,18 @@ def variable_representation(self, firstPass=True):
     return str(self)
 
 
+_summary = ProfileStats.summary
+
+
+def summary(self, file=None, **kwargs):
+    """Print a profile, with Theano's names."""
+    text = io.StringIO()
+    _summary(self, file=text, **kwargs)
+    (file or sys.stderr).write(in_theanos_names(text.getvalue()))
+
+
 PATCHES = [
+    Patch(ProfileStats, "summary", summary),
     Patch(FunctionGraph, "__str__", graph_text),
     Patch(FunctionGraph, "__repr__", graph_text),
     Patch(Variable, "__repr__", variable_representation),
