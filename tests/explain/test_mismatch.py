@@ -321,3 +321,16 @@ def test_the_same_on_numba(model):
     assert report.splitlines()[0] == f"{error} in {case.said}"
     assert f"test_mismatch.py:{line_of(case.model)}:" in report
     assert case.where in report
+
+
+def test_an_error_in_the_gradient_of_a_loop(c_backend):
+    masks, x = pt.tensor("masks", dtype="bool", shape=(None, None)), pt.dvector("x")
+
+    def step(mask, state):
+        return pt.set_subtensor(state[mask], 0.5)
+
+    states = pytensor.scan(step, sequences=[masks], outputs_info=[x], return_updates=False)
+    f = pytensor.function([masks, x], pt.grad(states[-1].sum(), x), mode=GuardMode())
+    with pytest.raises(IndexError) as caught:
+        f(np.ones((2, 4), bool), np.ones(3))
+    assert "inside the gradient of step 1 of the loop" in caught.value.__notes__[0]

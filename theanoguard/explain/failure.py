@@ -139,10 +139,11 @@ def explain_exception(
     ('add', 'shape-mismatch', [(3,), (4,)])
     """
 
-    scope = Scope(Replay(fgraph, {}))
+    known = {variable: value for variable, value in values.items() if value is not None}
+    scope = Scope(Replay(fgraph, known))
     for frame in frames:
         scope.replay.inner(frame.node, frame.fgraph)  # registers the inner graph; runs nothing
-        scope = Scope(Replay(frame.fgraph, {}), scope, frame.node, frame.step)
+        scope = Scope(Replay(frame.fgraph, known), scope, frame.node, frame.step)
 
     def held(variable: Variable) -> Held:
         return _held(variable, _value(values, variable), display_name(scope, variable))
@@ -171,8 +172,8 @@ def explain_exception(
     if not is_of_shapes:
         return failure
     found = _of_misfit(failure, scope, node, values)
-    known = all(isinstance(v, Constant) or values.get(v) is not None for v in node.inputs)
-    return _of_values(found, node, inputs) if known and not found.misfit else found
+    is_known = all(isinstance(v, Constant) or v in known for v in node.inputs)
+    return _of_values(found, node, inputs) if is_known and not found.misfit else found
 
 
 def explain_input(error: BaseException, variable: Variable, argument: Any) -> Failure:
