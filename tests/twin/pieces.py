@@ -372,6 +372,8 @@ class Piece:
     family : str
     dtype : str
     m, n : int
+    least : int
+        The shortest length with which the program can be called.
     kinds : dict of str to str
         Of the inputs, by name.
     gate : str or None
@@ -384,6 +386,7 @@ class Piece:
     dtype: str = ""
     m: int = 3
     n: int = 2
+    least: int = 0
     kinds: dict = field(default_factory=dict)
     gate: str | None = None
 
@@ -432,9 +435,11 @@ class PieceWriter:
         if piece.family == "loop" and piece.m < 3:
             piece.m = 3
         piece.n = rng.choice(LENGTHS)
+        piece.least = int(piece.family in ("operations", "loop", "labelled"))
         if piece.family in ("state", "operations") and rng.random() < 0.12:
             piece.n = 20_000
         getattr(self, piece.family.replace(" ", "_"))()
+        piece.n = max(piece.n, piece.least)
         piece.text = self.text()
         return piece
 
@@ -473,7 +478,7 @@ class PieceWriter:
         for name, kind in (("x", "nm"), ("y", "n"), ("z", "m")):
             if re.search(rf"\b{name}\b", text):
                 self.source(kind, name, ["input", "mutable"])
-        if re.search(r"\bk\b", text):
+        if re.search(r"\bk\b", text) and "k" not in self.piece.kinds:
             self.index("kn", "k")
         if re.search(r"\bc\b", text):
             self.lines.append("c = pt.vector('c', dtype='complex128'); inputs += [c]")
@@ -584,6 +589,8 @@ class PieceWriter:
         if not is_plain and not further and rng.random() < 0.15:
             until_text = ", until(abs(u).sum() > 3)"
             steps_text = ", n_steps=3"
+        if used and steps_text:
+            self.piece.least = 3
         self.lines.append(f"step = lambda {arguments}: (pt.cast({step}, D){further}{until_text})")
         self.lines.append(
             f"loop = scan(step, {sequences}outputs_info=[{info}]{steps_text}{backwards})"

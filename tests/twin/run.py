@@ -30,7 +30,7 @@ def main(arguments=None):
     parser.add_argument("--seconds", type=float, default=1e9, help="after which no world begins")
     parser.add_argument("--pieces", type=int, default=8, help="programs compiled as one function")
     parser.add_argument("--worlds", type=int, default=20, help="in one process")
-    parser.add_argument("--at-most", type=float, default=300, help="seconds for one world")
+    parser.add_argument("--at-most", type=float, default=900, help="seconds for one world")
     parser.add_argument("--world", type=int, help="play this world only")
     parser.add_argument("--only", type=int, nargs="*", help="these programs of each world only")
     parser.add_argument("--family", help="of all programs, such as loop or state")
@@ -151,14 +151,22 @@ def print_counts(chosen, counts, begun, whole=False):
     """Print one line of counts; at the end, all of them."""
     seconds = time.monotonic() - begun
     names = ("programs", "calls", "good calls", "failed calls", "guard errors")
-    names += ("interrupted calls", "comparisons", "rounded otherwise", "not compiled")
+    names += (
+        "interrupted calls",
+        "comparisons",
+        "rounded otherwise",
+        "left open",
+        "bad at rest",
+        "failed at rest",
+        "not compiled",
+    )
     shown = [f"{counts[name]} {name}" for name in names]
     seldom = ("FAILED", "crash", "hang")
     shown += [f"{n} {name}" for name, n in counts.items() if name.startswith(seldom)]
     print(f"{chosen.backend}, seed {chosen.seed}, {seconds:.0f} s: " + ", ".join(shown), flush=True)
     if whole:
         for name, n in sorted(counts.items()):
-            if name.startswith(("not compiled:", "family", "compiling")):
+            if name.startswith(("not compiled:", "at rest:", "family", "compiling")):
                 print(f"  {n:6}  {name}")
 
 
