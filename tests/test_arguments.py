@@ -37,6 +37,7 @@ from theanoguard import (
 )
 from theanoguard._arguments import Within
 from theanoguard.cli.lint import add_arguments
+from theanoguard.guard.mode import GuardSettings
 from theanoguard.log import read_logs, task
 from theanoguard.ops import assert_finite, assert_in_range, assert_shape
 from theanoguard.training import (
@@ -47,6 +48,7 @@ from theanoguard.training import (
     guarded_updates,
     watching,
 )
+from theanoguard.training.watch import WatchSettings
 
 x = pt.dvector("x")
 w = pytensor.shared(np.ones(3), name="w")
@@ -277,6 +279,18 @@ def test_what_an_annotation_rules_out_is_refused(name, make, call, right, tmp_pa
         ):
             with pytest.raises(TypeError, match=f"{shown}: .*did you mean '") as caught:
                 call(*([make()] if make else []), **{**right, f"{parameter}x": 1})
+
+
+@pytest.mark.parametrize(
+    ("settings", "function"),
+    [(WatchSettings, Watch.__init__), (GuardSettings, GuardMode.__init__)],
+)
+def test_settings_that_are_passed_on_have_the_types_of_the_arguments(settings, function):
+    hints = get_type_hints(inspect.unwrap(function), include_extras=True)
+    own = {"params", "names", "optimizer", "linker", "db", "backend", "return"}
+    names = {"names"} & settings.__annotations__.keys()
+    taken = {name: hint for name, hint in hints.items() if name not in own - names}
+    assert get_type_hints(settings, include_extras=True) == taken
 
 
 def test_a_class_is_no_mode():

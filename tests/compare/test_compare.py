@@ -320,6 +320,14 @@ def test_a_guard_as_a_mode():
     assert [mode.events for mode in modes] == [[], []]
 
 
+def test_nothing_agrees_if_no_mode_ran():
+    x = pt.dvector("x")
+    with pytensor.config.change_flags(cxx=""):
+        found = compare(x + 1, {x: X}, ["c"])
+        assert found.agree is None
+        assert compare(x + 1, {x: X}, ["c", "fast_compile"]).agree is True
+
+
 def test_what_the_graph_itself_raises_is_raised():
     x, y = pt.dvectors("x", "y")
     with pytest.raises(ValueError):

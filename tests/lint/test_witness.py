@@ -287,3 +287,35 @@ def test_witness_as_a_test(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT.replace("log(x)", "log(x**2 + 1)"))
     passes = subprocess.run(pytest_run, cwd=tmp_path, capture_output=True, text=True)
     assert "1 passed" in passes.stdout, passes.stdout
+
+
+INSIDE = (X >= 0) & (X <= 1)
+ON_PURPOSE = {
+    "outside of the support": pt.switch(INSIDE, -pt.log1p(-0.5 * X), np.nan),
+    "in the other branch": pt.switch(X > 1e9, np.nan, X + 1),
+    "before a sum": 2 - pt.switch(INSIDE, X, np.nan).sum(),
+    "an array": pt.switch(INSIDE, X, pt.full_like(X, np.nan)),
+    "in nested cases": pt.switch(X < 0, np.nan, pt.switch(X > 1, np.nan, X)),
+    "an element": pt.set_subtensor(X[0], np.nan) * 2,
+    "another precision": pt.cast(
+        pt.switch(INSIDE, X, pt.constant(np.nan, dtype="float32")), "float64"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ON_PURPOSE)
+@pytest.mark.parametrize("mode", [WRITTEN, C])
+def test_a_nan_that_is_written_as_a_case_is_no_fault(name, mode):
+    assert lint(ON_PURPOSE[name], mode=mode, seconds=1) == []
+
+
+FAULTS_BESIDE = {
+    "the other branch fails": pt.switch(X > 1, np.nan, pt.sqrt(X)),
+    "computed from the NaN": X + pt.constant(np.nan),
+    "the condition is NaN's": pt.switch(pt.log(X) > 0, X, pt.log(X)),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS_BESIDE)
+def test_a_fault_beside_a_written_nan_is_found(name):
+    assert lint(FAULTS_BESIDE[name], mode=WRITTEN, gradient=False, seconds=1)

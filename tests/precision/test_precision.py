@@ -177,3 +177,22 @@ def test_operands_are_named_as_the_user_writes_them():
     [loss] = output.losses
     assert loss.expression == "var"
     assert [name for name, _ in loss.operands] == ["q[-1] / 3", "(s[-1] / 3) ** 2"]
+
+
+def test_a_lower_bound_is_called_one():
+    """What double-double arithmetic leaves open is no measurement: the error may be smaller."""
+    v = pt.dvector("v")
+    found = precision(pt.exp(pt.log(v)).sum(), {v: np.linspace(1, 2, 50)})["output 0"]
+    assert not found.is_fault
+    assert str(found).startswith("at least ") == found.at_least == (found.right < found.of)
+    lost = precision(pt.exp(v) - 1, {v: np.array([1e-10])})["output 0"]
+    assert not lost.at_least and not str(lost).startswith("at least")
+
+
+def test_integers_were_not_rounded():
+    """Rump's example: at its exact integers the digits are lost, and not the inputs'."""
+    a, b = pt.dscalars("a", "b")
+    rump = 333.75 * b**6 + a**2 * (11 * a**2 * b**2 - b**6 - 121 * b**4 - 2) + 5.5 * b**8
+    found = precision(rump + a / (2 * b), {a: 77617.0, b: 33096.0})["output 0"]
+    assert found.is_fault and not found.is_sensitive
+    assert found.exact.startswith("-0.8273960599")

@@ -153,9 +153,10 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
     @property
-    def agree(self) -> bool:
-        """Whether every mode that ran agrees with the reference."""
-        return not any(result.parted for result in self.modes.values())
+    def agree(self) -> bool | None:
+        """Whether every mode that ran agrees with the reference; None if no mode ran."""
+        ran = [result for result in self.modes.values() if result.not_run is None]
+        return not any(result.parted for result in ran) if ran else None
 
     def __getitem__(self, mode: str) -> ModeResult:
         return self.modes[mode]

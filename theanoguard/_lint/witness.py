@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytensor
+import pytensor.scalar as ps
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -27,10 +28,12 @@ from theanoguard._compare.reasons import is_subnormal
 from theanoguard._evaluate.culprit import Place, Scope, find_origin, not_finite
 from theanoguard._evaluate.replay import ForeignKernels, Kernel, Kernels, Replay, is_wide
 from theanoguard._exact import Exact, evaluate
+from theanoguard._exact.moving import MOVING
+from theanoguard._graph import scalar_class
 from theanoguard._lint.evidence import Evidence
 from theanoguard._provenance import Provenance, SourceLine, attach, lookup, track_provenance
 from theanoguard._provenance.tracker import tracker_of
-from theanoguard._pytensor import is_numeric
+from theanoguard._pytensor import increment_ops, is_numeric
 from theanoguard._shown import displayed
 from theanoguard._steps import ForeignError, foreign
 from theanoguard.explain.facts.naming import number_text, op_name
@@ -413,6 +416,8 @@ class Search:
             place = self._origin_of_rewritten(values, output, index, replay.kernels)
         if place is None or (place.is_leaf and not _holds_nan(place.variable)):
             return
+        if place.is_leaf and is_bad and self._is_on_purpose(replay, variable, index):
+            return
         found = lookup(place.scope.fgraph, place.variable)
         key = (
             _line_of(found),
@@ -443,6 +448,22 @@ class Search:
         if found is not None and found.is_leaf and not _holds_nan(found.variable):
             return find_origin(start, _is_nan).place  # (an infinity that was written, as in a mask)
         return found
+
+    def _is_on_purpose(self, replay: Replay, variable: Variable, index: tuple) -> bool:
+        """Whether a NaN was written as the value of a case: a branch of ``switch``, or an element.
+
+        Nothing is computed from it before it is chosen.
+        """
+        steps = find_origin(Place(Scope(replay), variable, index), _is_nan).steps
+        for place, chosen in zip(reversed(steps[:-1]), reversed(steps[1:]), strict=True):
+            node, kind = place.variable.owner, scalar_class(place.variable)
+            if isinstance(node.op, increment_ops):
+                return node.op.set_instead_of_inc and chosen.variable is node.inputs[1]
+            if kind is ps.Switch:
+                return chosen.variable is not node.inputs[0]
+            if kind not in (ps.Cast, ps.Second, ps.Identity) and not isinstance(node.op, MOVING):
+                return False
+        return False
 
     def _origin_of_rewritten(
         self, values: Mapping, output: int, index: tuple, kernels: Kernels

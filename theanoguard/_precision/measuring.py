@@ -285,6 +285,7 @@ class _Measuring:
             is_fault,
             bool(is_sensitive.any()) and not is_fault,
             losses,
+            at_least=true.dtype == DOUBLED and right < of,
         )
 
     def _sensitivity(self, number: int) -> np.ndarray:
@@ -294,8 +295,10 @@ class _Measuring:
             rng = np.random.default_rng(seed)
 
             def shift(value: np.ndarray, rng: Any = rng) -> np.ndarray:
-                unit = np.finfo(value.dtype).eps / 2
-                return unit * rng.choice([-1.0, 1.0], value.shape)
+                kind = np.finfo(value.dtype)
+                is_exact = (value == np.round(value)) & (np.abs(value) < 2.0**kind.nmant)
+                moved = kind.eps / 2 * rng.choice([-1.0, 1.0], value.shape)
+                return np.where(is_exact, 0.0, moved)  # (an integer was not rounded)
 
             [moved], _ = self.true.values(self.given, [self.at[number]], shift)
             apart = relative_errors(_floats(moved), self.values[number])

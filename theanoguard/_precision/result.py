@@ -79,6 +79,8 @@ class Digits:
         Whether digits are lost that the rounding of the inputs alone changes as much.
     losses : tuple of Loss
         The operations that lost them.
+    at_least : bool
+        Whether `right` is a lower bound: it was enough to know that no digits were lost.
     """
 
     right: float
@@ -91,9 +93,11 @@ class Digits:
     is_fault: bool = False
     is_sensitive: bool = False
     losses: tuple[Loss, ...] = ()
+    at_least: bool = False
 
     def __str__(self) -> str:
-        text = f"{self.right:.1f} of {self.of:.1f} digits"
+        least = "at least " if self.at_least else ""
+        text = f"{least}{self.right:.1f} of {self.of:.1f} digits"
         if not (self.is_fault or self.is_sensitive):
             return text
         at = f" at {index_text(self.index)}" if self.index else ""

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from theanoguard._backends import backend_of
 from theanoguard._event import GuardEvent
@@ -11,7 +11,7 @@ from theanoguard._patching import Patch, apply
 from theanoguard._pytensor import Function, FunctionMaker, get_mode
 from theanoguard._values import KINDS
 from theanoguard.guard.errors import GuardError
-from theanoguard.guard.mode import GuardMode, is_guarded
+from theanoguard.guard.mode import GuardMode, GuardSettings, is_guarded
 from theanoguard.guard.pausing import paused
 from theanoguard.guard.rewriting import WatchedMode
 
@@ -156,7 +156,7 @@ class guarding:
 
     running: ClassVar[list["guarding"]] = []  # those that have started and not stopped
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, **settings: Unpack[GuardSettings]) -> None:
         if own := settings.keys() & {"backend", "linker", "optimizer", "db"}:
             raise TypeError(
                 f"guarding() takes no {min(own)!r}: each function keeps its own.\n"

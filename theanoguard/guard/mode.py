@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from os import PathLike
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
@@ -98,6 +98,29 @@ def _name_of(choice: Any) -> Any:
     if callable(choice):
         return getattr(choice, "__qualname__", type(choice).__name__)
     return choice
+
+
+class GuardSettings(TypedDict, total=False):
+    """The arguments of :class:`GuardMode` that choose no backend, for type checkers."""
+
+    nan_is_error: bool | Literal[0, 1] | None
+    inf_is_error: bool | Literal[0, 1, "origin", "any"] | None
+    big_is_error: bool | Literal[0, 1] | None
+    big_threshold: Positive
+    action: Action | Callable[[GuardEvent], object] | None
+    exempt: Any
+    check_inputs: bool | Literal["trusted"]
+    restore: bool
+    judge: Judge | Callable[[list], bool]
+    audit: bool
+    check_integers: bool
+    check_indices: bool
+    max_events: Count
+    log: EventLog | str | PathLike[str] | None
+    tell_fate: bool
+    every: Count
+    when: When | None
+    precision: Measures | None
 
 
 class GuardMode(WatchedMode):
