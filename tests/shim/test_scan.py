@@ -365,3 +365,9 @@ def test_a_step_of_a_loop(taps, index, shim, T):
         loop = next(n for n in one.maker.fgraph.toposort() if hasattr(n.op, "inner_inputs"))
         stored = shim.function([n_steps], loop.inputs[1], on_unused_input="ignore")(100)
         assert np.size(stored) < 10
+
+
+@pytest.mark.parametrize("n_steps", [-2, -3, np.int64(-3)])
+def test_negative_number_of_steps(n_steps, shim):
+    with pytest.raises(IndexError, match="negative number of step"):
+        shim.scan(lambda a: a + 1, outputs_info=shim.tensor.constant(1.0), n_steps=n_steps)

@@ -159,7 +159,10 @@ def scan(
     """
     if isNaN_or_Inf_or_None(n_steps):
         n_steps = None
-    is_single = _fixed_steps(n_steps) in (1, -1)
+    steps = _fixed_steps(n_steps)
+    if steps is not None and steps < -1:  # Theano raises this when the function is called
+        raise IndexError(f"Scan was asked to run for negative number of step {steps}")
+    is_single = steps in (1, -1)
     if non_sequences is None:
         non_sequences = []
     elif not isinstance(non_sequences, list | tuple):
