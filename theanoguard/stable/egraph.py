@@ -421,7 +421,7 @@ class EGraph:
             worst = np.broadcast_to(worst, points.weights.shape)
         near = worst[points.weights > 1].max(initial=0.0)
         far, mean = float(worst.max()), float(worst.mean())
-        score = (round(near / 3), round(far / 3), round(mean / 3), size)
+        score = (round(near / 5), round(far / 5), round(mean / 3), size)
         return Member(score, size, value, term, nodes)
 
 

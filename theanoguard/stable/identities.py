@@ -217,7 +217,8 @@ exp(a) + exp(-a) -> 2 * cosh(a)
 
 [log-sum-exp: Blanchard, Higham and Higham, IMA J. Numer. Anal. 41 (2021)]
 log(exp(a) + exp(b)) -> logaddexp(a, b)
-log(c + exp(b)) -> logaddexp(log(c), b)             if c > 0
+log(a + b) -> logaddexp(log(a), log(b))             if a > 0, b > 0
+log(a - b) -> log(a) + log1mexp(log(b) - log(a))    if a > b, b > 0
 log(exp(a) + 1) -> softplus(a)
 log1p(exp(a)) = softplus(a)
 log1p(-exp(a)) = log1mexp(a)                        if a < 0

@@ -28,6 +28,8 @@ FAULT = 10.0
 """The error in bits from which a formula is searched."""
 GAIN = 4.0
 """The bits by which another formula must be better."""
+NO_DIGITS = 45.0
+"""The largest error in bits of a finite gradient."""
 SLOPE = 20.0
 """The error in bits that a gradient may have."""
 KEPT = 12.0
@@ -139,7 +141,7 @@ class _Search:
         return Replay(None, self.given, Kernels("py"))
 
     def result(self) -> Improvement | None:
-        found: list[_Found] = []
+        found: list[Found] = []
         reader = Reader(set(self.given), self._replay.value)
         waiting, seen = [self.expression], set()
         while waiting and time.thread_time() < self.end:
@@ -180,7 +182,7 @@ class _Search:
 
 
 @dataclass(frozen=True)
-class _Found:
+class Found:
     """A better term of a formula."""
 
     part: "_Part"
@@ -204,7 +206,7 @@ class _Part:
     def __init__(self, formula: Formula, replay: Replay, end: float):
         self.formula, self.replay, self.end = formula, replay, end
 
-    def improved(self) -> _Found | None:
+    def improved(self) -> Found | None:
         formula = self.formula
         if not isinstance(formula.term, tuple):
             return None
@@ -212,7 +214,7 @@ class _Part:
             return None
         for term, identities in self._candidates():
             if (after := self._judged(term)) is not None:
-                return _Found(self, term, self._ulp(self._before), self._ulp(after), identities)
+                return Found(self, term, self._ulp(self._before), self._ulp(after), identities)
         return None
 
     # -- the points
@@ -351,7 +353,8 @@ class _Part:
         points = self._points
         order = np.argsort(-points.weights, kind="stable")
         near = [k for k in order if points.weights[k] > 1][:5]
-        far = [k for k in order if points.weights[k] <= 1][:5]
+        far = [k for k in order if points.weights[k] <= 1]
+        far = far[:: max(1, len(far) // 6)][:6]
         chosen: list[tuple[dict[Variable, Any], float]] = []
         for k in (*near, *far):
             chosen.append((self._values_at(points, k), float(points.weights[k])))
@@ -385,17 +388,18 @@ class _Part:
         for (values, weight), right in zip(self._slope_points, exact, strict=True):
             replay = Replay(None, values, self.replay.kernels)
             worst = 0.0
+            sizes = [np.abs(true[np.isfinite(true)]).max(initial=0.0) for true in right]
+            scale = max(sizes)  # (of the whole gradient: a part may cancel)
             for variable, true in zip(slope, right, strict=True):
                 if not hasattr(variable.type, "dtype"):
                     continue
                 with np.errstate(all="ignore"):
                     value = np.asarray(replay.value(variable))
-                    scale = np.max(np.abs(true[np.isfinite(true)]), initial=0.0)
                     limits = np.finfo(value.dtype) if value.dtype.kind == "f" else np.finfo(float)
                     if scale > float(limits.max):
                         continue
                     error = np.abs(value - true) / max(scale, float(limits.tiny)) / limits.epsneg
-                bits = np.where(np.isfinite(error), np.log2(1 + error), LOST).clip(0, LOST)
+                bits = np.where(np.isfinite(error), np.log2(1 + error).clip(0, NO_DIGITS), LOST)
                 bits = np.where(np.isnan(true) & np.isfinite(value), 0.0, bits)
                 worst = max(worst, float(bits.max(initial=0.0)))
             found.append((worst, weight))
@@ -406,16 +410,13 @@ class _Part:
         return self._slope_of(self.formula.expression(self.formula.term, views=False))
 
     @cached_property
-    def _many(self) -> list[tuple[dict[Variable, Any], bool]]:
-        """Values of the leaves at more points, and whether a gradient must be finite there."""
+    def _many(self) -> dict[int, dict[Variable, Any]]:
+        """Values of the leaves at more points where a gradient must be finite, by their numbers."""
         points, _, old, _ = self._around
         chosen: np.ndarray = np.linspace(0, len(old) - 1, SLOPES).astype(int)
         near = np.argsort(-points.weights, kind="stable")[:SLOPES]
-        found = []
-        for k in dict.fromkeys([*near, *chosen]):
-            values = self._values_at(points, k)
-            found.append((values, bool(self._are_finite(self._old_slope, values))))
-        return found
+        values = {int(k): self._values_at(points, k) for k in (*near, *chosen)}
+        return {k: v for k, v in values.items() if self._are_finite(self._old_slope, v)}
 
     def _are_finite(self, slope: list[Variable] | None, values: Mapping[Variable, Any]) -> bool:
         replay = Replay(None, values, self.replay.kernels)
@@ -424,8 +425,9 @@ class _Part:
                 np.isfinite(replay.value(v)).all() for v in slope or () if hasattr(v.type, "dtype")
             )
 
-    def _is_finite_where_old_is(self, slope: list[Variable]) -> bool:
-        return all(self._are_finite(slope, values) for values, must in self._many if must)
+    def _lost(self, slope: list[Variable] | None) -> list[int]:
+        """Return the points at which a gradient is not finite, and that of the formula is."""
+        return [k for k, values in self._many.items() if not self._are_finite(slope, values)]
 
     @cached_property
     def _slope_is_faulty(self) -> bool:
@@ -455,6 +457,7 @@ class _Part:
         new = _by_point(errors(points.value(term, exact=False), exact))
         given = points.weights >= 4
         worse = new > np.maximum(old + 2, allowed)
+        worse[self._lost(self._slope_of(self.formula.expression(term, views=False)))] = True
         if not worse.any() or worse[given].any():
             return
         axes = tuple(sorted(_axes(self.formula.term)))
@@ -520,7 +523,7 @@ class _Part:
                 return None
             if any(e >= LOST and w >= 4 for e, w in found):
                 return None
-            if not self._is_finite_where_old_is(slope):
+            if self._lost(slope):
                 return None
             if before < FAULT:
                 after = max(after, *(e for e, w in found if w > 1))
@@ -676,4 +679,6 @@ def _variations(base: Mapping[str, np.ndarray], formula: Formula, seed: int, few
             yield times(spread(size)), 1.0
         for _ in range(1 if few else 10):
             yield times(spread(size, signed=True)), 1.0
+    for factor in () if heavy else (1e-100, 1e100):
+        yield times(lambda v, f=factor: f), 1.0
     yield times(lambda v: -1.0), 1.0
