@@ -40,7 +40,7 @@ def bounded(text: str, rest: str, of: str | None = None) -> str:
 
 def printable(text: str) -> str:
     """Return text without control characters, which could play tricks on a terminal."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def html_text(text: str) -> str:

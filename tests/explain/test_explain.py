@@ -592,7 +592,7 @@ def test_parentheses_of_a_remedy_are_in_pairs():
     with pytest.raises(GuardError) as caught:
         fn(np.array([[1.0, 2.0], [2.0, 4.0]]))
     hint = caught.value.explanation.cause.hint
-    assert "with (x.T @ x) + 1e-10 * pt.eye((x.T @ x).shape[-1]) on line" in hint.text
+    assert "with x.T @ x + 1e-10 * pt.eye((x.T @ x).shape[-1]) on line" in hint.text
 
 
 def test_a_covariance_with_equal_rows_takes_jitter():

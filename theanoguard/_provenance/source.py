@@ -227,21 +227,6 @@ def marked_line(entry: Entry) -> SourceLine:
     return replace(line, column=found.column + 1, marked=marked, end=found.end)
 
 
-def lines_of(place: SourceLine) -> list[str]:
-    """Return the lines of a marked expression, without indentation and comments."""
-    if place.end is None:
-        return [without_comment(place.text)]
-    return [
-        without_comment(linecache.getline(place.file, number).strip())
-        for number in range(place.line, place.end[0] + 1)
-    ]
-
-
-def without_comment(text: str) -> str:
-    """Return a line without its comment, as reports show it."""
-    return text.partition("  #")[0]
-
-
 def expression_of(text: str) -> ast.expr | None:
     """Return the tree of an expression; None if a text is no Python code.
 
@@ -254,17 +239,3 @@ def expression_of(text: str) -> ast.expr | None:
         return ast.parse(text, mode="eval").body
     except SyntaxError:
         return None
-
-
-def on_one_line(place: SourceLine) -> SourceLine:
-    """Return a marked expression over several lines as it would be on one."""
-    if place.end is None or place.marked is None:
-        return place
-    *lines, last = lines_of(place)
-    text = ""
-    for line in lines:
-        text += line if text[-1:] in ("", *"([{") else f" {line}"
-    text += last if text[-1:] in "([{" or last[:1] in tuple(")]}") else f" {last}"
-    whole = linecache.getline(place.file, place.end[0])
-    left = len(last) - (place.end[1] - (len(whole) - len(whole.lstrip())))
-    return replace(place, text=text, marked=(place.marked[0], len(text) - left), end=None)

@@ -95,20 +95,20 @@ class Bound:
             paths = entry.reads = self._near(entry.code, entry[1])
         own, outer = frame.f_locals, frame.f_globals
         values: list[Any] = []
-        before: Any = _MISSING
         roots: dict[str, Any] = {}
         for path in paths:
             name = path[0]
             if len(path) == 1:
-                before = own.get(name, _MISSING)
-                if before is _MISSING:
-                    before = outer.get(name, UNKNOWN)
-                roots[name] = before
-                kind = type(before)
-                values.append(before if kind in _PLAIN else _token(before, kind))
+                value = own.get(name, _MISSING)
+                if value is _MISSING:
+                    value = outer.get(name, UNKNOWN)
+                roots[name] = value
             else:
-                found = _followed(roots[name], path)
-                values.append(found if type(found) in _PLAIN else _token(found, type(found)))
+                value = _followed(roots[name], path)
+            kind = type(value)
+            if kind not in _PLAIN and value is not UNKNOWN:
+                value = _token(value, kind)
+            values.append(value)
         last = self._last.get(id(paths))
         if last is not None and all(map(is_, last[1].values, values)):
             return last[1]

@@ -2,173 +2,12 @@
 
 import ast
 import linecache
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from typing import TypeAlias, TypeGuard
+from typing import TypeGuard
 
-from theanoguard._provenance.source import expression_of, without_comment
+from theanoguard._provenance.source import expression_of
 from theanoguard.operations.names import OPERATORS, is_written, shown_op
-
-Span: TypeAlias = tuple[int, int]
-"""Where an expression begins and ends in a line."""
-
-
-Changed: TypeAlias = tuple[str, str]
-"""What a change writes, and the line with it."""
-
-
-class Line:
-    """A line of the user's code, in which expressions can be changed.
-
-    A change returns None if it cannot be made in this line.  Templates have ``{pt}`` for PyTensor's
-    module, and ``{x}`` for the expression that they change.
-
-    Parameters
-    ----------
-    marked : sequence of (int, int) or None
-        Where the expressions to change begin and end.
-    module : str
-        PyTensor's module, for a line that does not name it.
-    """
-
-    def __init__(self, text: str, marked: Sequence[Span | None] = (), module: str = "pt"):
-        self.code = without_comment(text)
-        self.tree = parsed_line(self.code) or ast.Module([], [])
-        self.expressions = [  # (that begin and end in the line)
-            node
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.expr) and node.lineno == node.end_lineno == 1
-        ]
-        self.spans = [span and _in_bytes(self.code, span) for span in marked]
-        self.module = _module(self.tree, module)
-
-    def _marked(self) -> ast.expr | None:
-        """Return the first of the marked expressions."""
-        return next((n for n in self.expressions if _span(n) in self.spans[:1]), None)
-
-    def with_operand(self, op: str, operand: int, template: str) -> Changed | None:
-        """Return the changed operand of an operation, and the line.
-
-        Without marks, the line must contain the operation exactly once.
-
-        Examples
-        --------
-        >>> Line("y = pt.log(p)").with_operand("log", 0, "{pt}.maximum({x}, 1e-12)")
-        ('pt.maximum(p, 1e-12)', 'y = pt.log(pt.maximum(p, 1e-12))')
-        >>> line = Line("return a / b - c / d", [(15, 20)])
-        >>> line.with_operand("true_div", 1, "{pt}.maximum({x}, 1e-12)")
-        ('pt.maximum(d, 1e-12)', 'return a / b - c / pt.maximum(d, 1e-12)')
-        >>> line = Line("y = px.math.log(p)", module="pmd.math")
-        >>> line.with_operand("log", 0, "{pt}.maximum({x}, 1e-12)")
-        ('px.math.maximum(p, 1e-12)', 'y = px.math.log(px.math.maximum(p, 1e-12))')
-        """
-        spans = [span for span in self.spans if span]
-        nodes = [n for n in self.expressions if not spans or _span(n) in spans]
-        found = [operands for node in nodes if (operands := operands_of(node, op))]
-        if not found or len(found) > 1 and not spans or operand >= min(map(len, found)):
-            return None
-        return self._with_change([operands[operand] for operands in found], template)
-
-    def with_expression(self, expression: str, template: str) -> Changed | None:
-        """Return an expression after a change, and the line; it must have the expression once.
-
-        Examples
-        --------
-        >>> line = Line("pm.Categorical('y', p / p.sum())")  # (it may have other spaces)
-        >>> line.with_expression("p/p.sum()", "{pt}.maximum({x}, 1e-12)")
-        ('pt.maximum(p / p.sum(), 1e-12)', "pm.Categorical('y', pt.maximum(p / p.sum(), 1e-12))")
-        """
-        wanted = expression_of(expression)
-        same = [n for n in self.expressions if wanted and ast.dump(n) == ast.dump(wanted)]
-        return self._with_change(same, template) if len(same) == 1 else None
-
-    def _with_change(self, nodes: list[ast.expr], template: str) -> Changed:
-        line, new = self.code.encode(), ""
-        for node in sorted(nodes, key=_span, reverse=True):
-            start, end = _span(node)
-            old = line[start:end].decode()
-            inner = f"({old})" if "{x}." in template or "{x} " in template else old
-            new = template.format(pt=self.module, x=inner if _compound(node) else old)
-            before, after = line[:start], line[end:]
-            is_call = before[-2:-1].isalnum() or before[-2:-1] in (b"_", b")", b"]")
-            bracketed = before.endswith(b"(") and after[:1] == b")" and not is_call
-            if template.endswith(")") and bracketed:
-                before, after = before[:-1], after[1:]
-            line = before + new.encode() + after
-        return new, line.decode().rstrip()
-
-    def with_marked(self, template: str) -> Changed | None:
-        """Return a new expression, and the line in which it replaces the first marked one.
-
-        Examples
-        --------
-        >>> Line("y = pt.log(p.prod())", [(4, 20)]).with_marked("{pt}.log(p).sum()")
-        ('pt.log(p).sum()', 'y = pt.log(p).sum()')
-        >>> Line("y = pt.log(2 * pt.exp(x)).sum()", [(4, 25)]).with_marked("x + np.log(2)")
-        ('(x + np.log(2))', 'y = (x + np.log(2)).sum()')
-        >>> Line("y = a - pt.log(p)", [(8, 17)]).with_marked("-{pt}.softplus(z)")
-        ('pt.softplus(z)', 'y = a + pt.softplus(z)')
-        >>> Line("loss = -pt.log(p).mean()", [(8, 17)]).with_marked("-{pt}.softplus(z)")
-        ('pt.softplus(z)', 'loss = pt.softplus(z).mean()')
-        """
-        node = self._marked()
-        if node is None or "{x}" in template:  # (an operand has no name)
-            return None
-        new, span = bare(template.format(pt=self.module)), _span(node)
-        root = ast.parse(new, mode="eval").body
-        if _is_negative(root) and (before := _sign_before(self.code, node, self.tree)) is not None:
-            sign, begin = before  # (-x in place of y: a - y is a + x)
-            new = ast.unparse(root.operand)
-            inner = f"({new})" if _compound(root.operand) else new
-            return new, _spliced(self.code, (begin, span[1]), sign + inner)
-        if not _stands_alone(node, self.tree) and _compound(root):
-            new = f"({new})"
-        return new, _spliced(self.code, span, new)
-
-    def with_keyword(self, keyword: str) -> Changed | None:
-        """Return an argument and the line in which the marked call has it, with a new value.
-
-        Examples
-        --------
-        >>> Line("f = gp.prior('f', X, jitter=0.0)", [(4, 32)]).with_keyword("jitter=1e-10")
-        ('jitter=1e-10', "f = gp.prior('f', X, jitter=1e-10)")
-        """
-        name, _, value = keyword.partition("=")
-        call = self._marked()
-        keywords = call.keywords if isinstance(call, ast.Call) and value else ()
-        given = [k.value for k in keywords if k.arg == name]
-        return (keyword, _spliced(self.code, _span(given[0]), value)) if given else None
-
-
-def index_of_argument(text: str, marked: Span | None) -> str:
-    """Return the index that a marked call applies to its argument; empty if there is none.
-
-    Examples
-    --------
-    >>> index_of_argument("loss = -pt.log(q[rows, y]).mean()", (8, 26))
-    '[rows, y]'
-    """
-    marked_text = text[slice(*marked)] if marked else ""
-    call = expression_of(marked_text)
-    argument = call.args[0] if isinstance(call, ast.Call) and call.args else None
-    if not isinstance(argument, ast.Subscript):
-        return ""
-    code = marked_text.encode()
-    return code[argument.value.end_col_offset : argument.end_col_offset].decode()
-
-
-def _in_bytes(code: str, span: Span) -> Span:
-    """Return a span of characters as a span of bytes, in which ``ast`` counts."""
-    start, end = (len(code[:i].encode()) for i in span)
-    return start, end
-
-
-def _spliced(code: str, span: Span, new: str) -> str:
-    """Return a line in which a span of bytes is replaced."""
-    (start, end), line = span, code.encode()
-    return (line[:start] + new.encode() + line[end:]).decode().rstrip()
 
 
 def bare(text: str) -> str:
@@ -269,78 +108,6 @@ def listed(texts: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _sign_before(code: str, node: ast.expr, tree: ast.Module) -> tuple[str, int] | None:
-    """Return the other sign than the one before an operand, and where that begins.
-
-    The operand may be followed by ``.sum()`` or ``.mean()``.  Return None if there is no sign.
-    """
-    parents = {child: p for p in ast.walk(tree) for child in ast.iter_child_nodes(p)}
-    start, parent = _span(node)[0], parents[node]
-    operand: ast.AST = node
-    while isinstance(parent, ast.Attribute) and parent.attr in ("sum", "mean"):
-        operand = parents[parent]
-        parent = parents[operand]
-    if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.USub):
-        return "", _span(parent)[0]
-    if not isinstance(parent, ast.BinOp) or parent.right is not operand:
-        return None
-    begin = _span(parent.left)[1]
-    between = code.encode()[begin:start].decode()
-    sign = {"-": "+", "+": "-"}.get(between.strip())
-    return None if sign is None else (between.replace(between.strip(), sign), begin)
-
-
-def _stands_alone(node: ast.expr, tree: ast.Module) -> bool:
-    """Return whether an expression is all of an argument or of what is assigned or returned."""
-    parent = next(p for p in ast.walk(tree) if node in ast.iter_child_nodes(p))
-    if isinstance(parent, ast.Call):
-        return node in parent.args
-    return isinstance(parent, ast.stmt | ast.keyword | ast.List | ast.Tuple | ast.Lambda)
-
-
-def _span(node: ast.expr) -> Span:
-    assert node.end_col_offset is not None  # (only nodes that are made by hand have none)
-    return node.col_offset, node.end_col_offset
-
-
-_AROUND = (
-    *(("", ""), ("", ": pass"), ("", " pass"), ("if 0: pass\n", " pass")),
-    *(("(0\n", "\n)"), ("print(\n", "\n)"), ("{\n", "\n}")),
-)
-"""What may stand before and behind a line that is a part of a statement."""
-
-_STRING = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
-_PAIRS = {"(": ")", "[": "]", "{": "}"}
-
-
-def parsed_line(code: str) -> ast.Module | None:
-    """Return the tree of a line, which has the number 1; None if it is no part of a statement.
-
-    Examples
-    --------
-    >>> [parsed_line(code) is not None for code in ("y = f(", "/ g(x)).sum()", "a, c=d", "a +")]
-    [True, True, True, False]
-    """
-    opened, begun = [], ""
-    for character in _STRING.sub("", code):
-        if character in _PAIRS:
-            opened.append(_PAIRS[character])
-        elif opened and character == opened[-1]:
-            opened.pop()
-        elif character in _PAIRS.values():
-            begun = {end: start for start, end in _PAIRS.items()}[character] + begun
-    ended = "".join(reversed(opened))
-    for (before, after), first in product(_AROUND, ("\n", "0\n")):
-        before += "".join(bracket + first for bracket in begun)
-        try:
-            tree = ast.parse(f"{before}{code}{ended}{after}")
-        except SyntaxError:
-            continue
-        ast.increment_lineno(tree, -before.count("\n"))
-        return tree
-    return None
-
-
 def _compound(node: ast.AST) -> bool:
     return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp))
 
@@ -366,18 +133,6 @@ def operands_of(node: ast.AST, op: str) -> list[ast.expr] | None:
         is_it = name == shown_op(op) or (name is not None and is_written(name, op))
         return own + node.args if is_it else None
     return None
-
-
-def _module(tree: ast.Module, default: str) -> str:
-    """Return the module name that the line uses for PyTensor's functions, such as ``pt``."""
-    names = [
-        ast.unparse(node.func.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-    ]
-    known = ("pt", "T", "tt", "at", "tensor")
-    of_labelled = default != "pt"
-    return next((n for n in names if n in known or of_labelled and n.endswith(".math")), default)
 
 
 # ---------------------------------------------------------------- edits of a file
@@ -437,11 +192,11 @@ def edited(file: str, changes: Sequence[tuple[ast.expr, str]]) -> list[EditedLin
     for group in groups:
         first, last = group[0][0].lineno, max(c[0].end_lineno or 0 for c in group)
         old = [line.rstrip("\r\n") for line in lines[first - 1 : last]]
-        new = _spliced_lines(lines, [(place, text) for place, _, text in group])
-        if new is None:
+        made = _spliced_lines(lines, [(place, text) for place, _, text in group])
+        if made is None:
             return None
-        new = new[first - 1 : len(new) - (len(lines) - last)]
-        found.append(EditedLines(first, tuple(old), tuple(n.rstrip("\r\n") for n in new)))
+        made = made[first - 1 : len(made) - (len(lines) - last)]
+        found.append(EditedLines(first, tuple(old), tuple(n.rstrip("\r\n") for n in made)))
     return found
 
 
@@ -532,12 +287,14 @@ def _with_sign(
     if not _is_negative(new):
         return None
     for parent in ast.walk(tree):
-        is_negated = isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.USub)
-        if is_negated and _same_place(parent.operand, node):
+        if not isinstance(parent, ast.expr):
+            continue
+        if _is_negative(parent) and _same_place(parent.operand, node):
             inner = ast.unparse(new.operand)
             return parent, f"({inner})" if _compound(new.operand) else inner
-        is_sum = isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Add | ast.Sub)
-        if is_sum and _same_place(parent.right, node) and parent.lineno == parent.end_lineno:
+        if not isinstance(parent, ast.BinOp) or not isinstance(parent.op, ast.Add | ast.Sub):
+            continue
+        if _same_place(parent.right, node) and parent.lineno == parent.end_lineno:
             line = lines[parent.lineno - 1].encode()
             left = line[parent.col_offset : parent.left.end_col_offset].decode()
             sign = "+" if isinstance(parent.op, ast.Sub) else "-"

@@ -1,26 +1,23 @@
 """Compile what a report prints in the user's module, with its names and imports."""
 
 import ast
-import builtins
 import linecache
-import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
 
 from theanoguard._provenance.places import place_text
 from theanoguard._provenance.source import SourceLine
-from theanoguard.explain.advice.source_edit import listed, parsed_line
+from theanoguard.explain.advice.source_edit import listed
 from theanoguard.explain.advice.trials import fixed
 from theanoguard.stable.patterns import rebuild
 
@@ -173,18 +170,6 @@ def aliases(file: str, text: str) -> dict[str, ModuleType]:
     return {name: found[name] for name in dict.fromkeys([*used, *found])}
 
 
-def spellings(template: str, file: str, text: str) -> list[str]:
-    """Return a template of a remedy with each name that PyTensor's module has in the file."""
-    templates = [template]
-    for pattern, theano in IN_THEANO:
-        if pattern.search(template):
-            templates.append(pattern.sub(theano, template))
-    names = aliases(file, text) if "{pt}" in template else [""]
-    own = [n for n, v in globals_of(file).items() if getattr(v, "__name__", "") == STABLE]
-    stable = own[0] if own else STABLE
-    return [t.replace("{pt}", name).replace(STABLE, stable) for t in templates for name in names]
-
-
 def spelled(code: str, file: str, modules: list[str], numpy: list[str]) -> Iterator[str]:
     """Yield code of a remedy with the names that PyTensor's modules may have on a line.
 
@@ -207,16 +192,6 @@ def spelled(code: str, file: str, modules: list[str], numpy: list[str]) -> Itera
             text = template.replace("{pt}", name).replace(STABLE, stable)
             for numbers in dict.fromkeys([*of_numpy[:1], of_numpy[-1]]) if "np." in text else ("",):
                 yield re.sub(r"\bnp\.", f"{numbers}.", text)
-
-
-def as_template(code: str, file: str) -> str:
-    """Return code with ``{pt}`` for PyTensor's module, without NumPy where the file has no name."""
-    numpy = [name for name, value in globals_of(file).items() if value is np]
-
-    def log(found: re.Match) -> str:
-        return f"{numpy[0]}.log({found[1]})" if numpy else repr(float(np.log(float(found[1]))))
-
-    return re.sub(r"\bpt\.", "{pt}.", re.sub(r"\bnp\.log\(([^()]+)\)", log, code))
 
 
 @dataclass(frozen=True)
@@ -243,37 +218,6 @@ class Made:
         graph = FunctionGraph(list(self.operands), [self.result], clone=False)
         rewrite_graph(graph, include=("fast_run",), exclude=("inplace", "fusion"))
         return Made(self.operands, graph.outputs[0])
-
-
-def evaluated(code: str, operands: Mapping[str, Variable], file: str) -> Made | None:
-    """Return what code makes of some operands in the user's module.
-
-    Return None if the code does not run there.
-
-    `code`: in it PyTensor's module has the user's name.
-    `operands`: the names that stand for operands.
-    """
-    own = {name: operand.type() for name, operand in operands.items()}
-    names = {**aliases(file, code), **globals_of(file), **own}
-    if STABLE in code:
-        names["theanoguard"] = sys.modules["theanoguard"]
-    try:
-        found = eval(code, names)  # noqa: S307  (our own code)
-    except Exception:  # a name that this module, or this release of Theano, does not have
-        return None
-    if isinstance(found, int | float):  # (a constant in place of the operand)
-        found = pt.constant(found, dtype=next(iter(own.values())).type.dtype)
-    return Made(tuple(own.values()), found) if isinstance(found, Variable) else None
-
-
-def with_import(line: str, file: str, number: int, old: str) -> str | None:
-    """Return a new line, below an import that it needs; None if it does not run where it stands.
-
-    The parameters are those of :func:`is_in_scope`.
-    """
-    imported = f"import {STABLE}\n{line}"
-    lines = [line, imported] if STABLE in line else [line]
-    return next((new for new in lines if is_in_scope(new, file, number, old)), None)
 
 
 def with_modules(text: str, file: str, number: int) -> str:
@@ -335,73 +279,6 @@ def _place_of(node: ast.expr, near: SourceLine) -> SourceLine | None:
     return replace(
         near, end=None, line=node.lineno, text=text, marked=marked, callers=(), loop=None
     )
-
-
-def is_in_scope(line: str, file: str, number: int, old: str) -> bool:
-    """Return whether a line compiles, and all names that it reads are known where it stands.
-
-    `line`: the new line.
-    `number`: number of the line.
-    `old`: the line that it replaces, whose names are known.
-
-    Examples
-    --------
-    >>> is_in_scope("y = abs(h)", __file__, 1, "y = h"), is_in_scope("y = abs(z)", __file__, 1, "y")
-    (True, False)
-    """
-    new = names_in(line)
-    if new is None:
-        return False
-    unknown = new - (names_in(old) or set()) - vars(builtins).keys() - globals_of(file).keys()
-    tree = _parsed(file) if os.path.exists(file) else None
-    return not (unknown - bound_at(tree, number) if tree is not None else unknown)
-
-
-def names_in(line: str) -> set[str] | None:
-    """Return the names that a line reads, or None if it does not compile."""
-    tree = parsed_line(line)
-    bound: set[str] = set()
-    if tree is None and line.startswith("import "):  # (behind it, a part of a statement)
-        first, _, line = line.partition("\n")
-        tree, bound = parsed_line(line), _stored(ast.parse(first))
-    if tree is None:
-        return None
-    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - _stored(tree) - bound
-
-
-def bound_at(tree: ast.AST, number: int) -> set[str]:
-    """Return the names that are bound at a line: of the module, and of the functions around it."""
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module):
-            found |= {name for child in node.body for name in _stored(child, into_functions=False)}
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            continue
-        if node.lineno <= number <= (node.end_lineno or node.lineno):
-            arguments = node.args
-            listed = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-            listed += [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
-            found |= {a.arg for a in listed}
-            body = node.body if isinstance(node.body, list) else []
-            found |= {n for child in body if child.lineno < number for n in _stored(child)}
-    return found
-
-
-def _stored(tree: ast.AST, into_functions: bool = True) -> set[str]:
-    """Return the names that a statement binds."""
-    found, todo = set(), [tree]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            found |= {(a.asname or a.name).partition(".")[0] for a in node.names}
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-            if not into_functions:
-                continue
-        todo += ast.iter_child_nodes(node)
-    return found
 
 
 def in_one_file(places: list[SourceLine], source: SourceLine | None) -> bool:
