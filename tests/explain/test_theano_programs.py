@@ -92,7 +92,7 @@ ADVICE = [
         for rule in rules
     ),
     *((hint.key, hint.text) for hint in hints.CAME_IN.values()),
-    *hints._GENERAL.items(),
+    *hints.GENERAL.items(),
     ("own gradient", " ".join(hints._OF_OWN_GRADIENT)),
 ]
 

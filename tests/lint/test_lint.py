@@ -480,7 +480,7 @@ def test_text_of_a_finding():
         "    ratio = Y / p\n"
         "            ^^^^^\n"
         "    write: Find out why the divisor is 0. If it may be, decide what the result is there:\n"
-        "      switch(eq(n, 0), 0, x / switch(eq(n, 0), 1, n))."
+        "      switch(eq(n, 0), value, x / switch(eq(n, 0), 1, n))."
     )
 
 

@@ -912,7 +912,7 @@ def test_an_index_outside_of_a_parameter_is_an_error(is_data):
     [
         (pt.log, "Give a a prior of positive numbers, such as pm.LogNormal"),
         (pt.sqrt, "Give a a prior of positive numbers, such as pm.LogNormal"),
-        (pt.arccos, "a prior or a link that has numbers in the domain"),
+        (pt.arccos, "Give a a prior that stays between -1 and 1, such as pm.Truncated with"),
     ],
 )
 def test_no_bound_inside_of_a_log_density_is_proposed(function, told):
@@ -923,6 +923,51 @@ def test_no_bound_inside_of_a_log_density_is_proposed(function, told):
     assert "A bound in a log-density would change the posterior." in text
     assert "maximum(" not in text
     assert "clip(" not in text
+
+
+LEFT = {
+    "log(1.5 - a)": (lambda a: pt.log(1.5 - a), 2.0, (-np.inf, 1.5)),
+    "log(-a)": (lambda a: pt.log(-a), 2.0, (-np.inf, 0.0)),
+    "log(a + 5)": (lambda a: pt.log(a + 5), -7.0, (-5.0, np.inf)),
+    "log(10 - 2 * a)": (lambda a: pt.log(10 - 2 * a), 7.0, (-np.inf, 5.0)),
+    "log1p(-a)": (lambda a: pt.log1p(-a), 2.0, (-np.inf, 1.0)),
+    "sqrt(1 - a**2)": (lambda a: pt.sqrt(1 - a**2), 2.0, (-1.0, 1.0)),
+    "(1 - a)**0.5": (lambda a: (1 - a) ** 0.5, 2.0, (-np.inf, 1.0)),
+    "arctanh(a / 4)": (lambda a: pt.arctanh(a / 4), 4.5, (-4.0, 4.0)),
+    "arccos(a)": (pt.arccos, -1.5, (-1.0, 1.0)),
+    "gammaln(3 - 2 * a)": (lambda a: pt.gammaln(3 - 2 * a), 2.0, (-np.inf, 1.5)),
+    "log(a)": (pt.log, -2.0, (0.0, np.inf)),
+    "log(b - a)": (lambda a: pt.log(pm.Normal("b", initval=1.0) - a), 3.0, (-np.inf, "b")),
+    "log(a - b)": (lambda a: pt.log(a - pm.Normal("b", initval=1.0)), -3.0, (-np.inf, "a")),
+    "log(a**2 - 1)": (lambda a: pt.log(a**2 - 1), 0.5, None),
+    "log(b * b - a)": (lambda a: pt.log(pm.Normal("b", initval=2.0) ** 2 - a), 7.0, None),
+}
+"""By formula, the value of a at which it has none, and the numbers for which it has one."""
+
+
+@needs_pymc
+@pytest.mark.parametrize("name", LEFT)
+def test_the_prior_that_is_asked_for_lies_in_the_domain(name):
+    formula, at, expected = LEFT[name]
+    with pm.Model() as model:
+        a = pm.Normal("a", 0, 1)
+        pm.Potential("p", formula(a))
+    found = theanoguard.pymc.explain(model, {"a": at}).bad[0].explanation
+    text, condition = found.advice.text, found.meaning.condition
+    assert "A bound in a log-density would change the posterior." in text
+    if expected is None:
+        assert condition.range is None
+        assert "Give a a prior" not in text
+        return
+    found = condition.range
+    ends = found.low_name or found.low, found.high_name or found.high
+    for end, right in zip(ends, expected, strict=True):
+        assert end == right if isinstance(right, str) else end == pytest.approx(right, abs=1e-9)
+    assert f"Give {condition.leaf} a prior" in text
+    kwargs = dict(re.findall(r"(lower|upper)=([-\w.]+?)(?=[ .](?:and|A )|\.$)", text))
+    sides = dict(zip(("lower", "upper"), ends, strict=True))
+    finite = {side for side, end in sides.items() if isinstance(end, str) or np.isfinite(end)}
+    assert kwargs.keys() == (finite if name != "log(a)" else set())
 
 
 X5 = np.array([-0.7, -0.2, 0.3, 0.8, 1.3])

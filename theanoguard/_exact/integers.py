@@ -35,7 +35,8 @@ def wrapping_of(node: Apply, values: list[Any]) -> str | None:
     beyond = [n for n in exact.ravel().tolist() if not info.min <= n <= info.max]
     if not beyond:
         return None
-    bits = max(int(n).bit_length() for n in beyond)
+    sign = dtype.kind == "i"
+    bits = max((~int(n) if n < 0 else int(n)).bit_length() + sign for n in beyond)
     return f"needs {bits} bits and has wrapped around in {dtype}"
 
 

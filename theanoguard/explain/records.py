@@ -1,6 +1,7 @@
 """The parts of an explanation: plain data that can be pickled and kept after the call."""
 
 import ast
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,9 +20,63 @@ from theanoguard._shown import brief, displayed
 from theanoguard._steps import attempt, failures
 from theanoguard.explain.facts.naming import element_text, number_text, shown_op
 from theanoguard.explain.text.repro import Repro, save_repro
+from theanoguard.operations.facts import Domain
 
 SCHEMA = "theanoguard.explanation/2"
 """Name and version of the plain form of an explanation."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values of one number for which a condition holds, all others being as in the call.
+
+    Parameters
+    ----------
+    low, high : float
+    low_name, high_name : str
+        The user's name of the number that is this end, if it is the value of a variable.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    low_name: str = ""
+    high_name: str = ""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition that a number of the call does not meet.
+
+    Parameters
+    ----------
+    expression : str
+        The user's formula of the number.
+    value : number
+    domain : Domain
+        Where the number has to lie.
+    leaf : str
+        The name of the input, shared variable or constant that decides it; empty if none does
+        alone.
+    role : {"", "input", "shared", "constant"}
+    index : tuple of int
+        The element of the leaf.
+    at : number or None
+        Its value; None for a slice.
+    is_own : bool
+        Whether the number is the leaf itself.
+    range : Range or None
+        The values of the leaf for which the condition holds.
+    """
+
+    expression: str
+    value: Any
+    domain: Domain
+    leaf: str = ""
+    role: str = ""
+    index: tuple[int, ...] = ()
+    at: Any = None
+    is_own: bool = False
+    range: Range | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +97,12 @@ class Meaning:
         What keeps it inside, as sentences, unless there is a remedy.
     general : bool
         Whether the general advice of the hint follows if there is no remedy.
+    settled : bool
+        Whether `kept` goes before a remedy that changes the function.
+    condition : Condition or None
+        The condition that a number does not meet, if the formula has no value there.
+    whole : bool
+        Whether the text says all that a hint on the fault says.
     """
 
     kind: str
@@ -49,6 +110,9 @@ class Meaning:
     origin: str = ""
     kept: str = ""
     general: bool = True
+    settled: bool = False
+    condition: Condition | None = None
+    whole: bool = False
 
 
 @brief

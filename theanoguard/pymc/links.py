@@ -13,7 +13,11 @@ from pytensor.scalar.basic import Mul
 from pytensor.tensor.math import Dot
 
 from theanoguard._provenance.designating import Designations
-from theanoguard.explain.facts.naming import number_text
+from theanoguard.explain.advice.hints import GENERAL
+from theanoguard.explain.advice.ranges import code_of_number, range_text
+from theanoguard.explain.facts.naming import element_text, number_text
+from theanoguard.explain.records import Condition, Meaning, Range
+from theanoguard.operations.facts import Domain as ArgumentDomain
 from theanoguard.pymc.broadcasts import written
 from theanoguard.pymc.parameters import distribution_of, given_parameters
 from theanoguard.pymc.support import is_compound, support_of
@@ -334,24 +338,8 @@ def _factors(nodes: Iterable[Any], free: Set[Any]) -> Iterator[Any]:
             )
 
 
-FOR_A_CALL = re.compile(r"\b(?:maximum|minimum|clip)\(|judge=|, and must be (?:below|above)")
-"""What bounds a number, which in a log-density changes the posterior and hides the mistake, and
-what concerns a function that the user calls, who can choose its inputs."""
-
-INPUT = re.compile(r"(\S+?)(?:\[[^]]*\])? is .* \(input\)\. (?:Check|Correct|If)")
-"""The advice on an input of a function; the inputs of a log-density are the sampler's."""
-
-BEYOND = re.compile(
-    r"(?P<name>\w+)(?: = \S+)? is (?:above|below) (?P<other>\w+)(?:\[[^]]*\])?(?: = \S+)?,"
-    r" and must be (?P<side>above|below)"
-)
-"""What is said of a variable that is on the wrong side of another number."""
-
-LARGE_DENSITY = (
-    "keep its logarithm, or scale the inputs",
-    "scale the predictors, or give their coefficients narrower priors",
-)
-"""The remedy for a result that is too large, in a function and in a log-density."""
+LARGE_DENSITY = "Scale the predictors, or give their coefficients narrower priors."
+"""What to do if a result is too large, in a log-density."""
 
 PRIORS = {
     "cholesky-not-positive-definite": (
@@ -360,7 +348,7 @@ PRIORS = {
 }
 """By the key of a hint, the prior that no point makes bad; where no line is to be changed."""
 
-POSITIVE_ARGUMENT = ("log", "sqrt", "pow", "log1p", "gammaln", "true_div")
+NO_BOUND = "A bound in a log-density would change the posterior."
 
 
 def without_clamp(explanation: Any, model: Any = None) -> Any:
@@ -374,8 +362,9 @@ def without_clamp(explanation: Any, model: Any = None) -> Any:
     """
     if explanation is None:
         return None
+    meaning = explanation.meaning or Meaning("unknown")
     cause, deeper = (
-        replace(one, hint=_of_model(one, model))
+        replace(one, hint=_of_model(one, meaning, model))
         if one is not None and one.hint is not None
         else one
         for one in (explanation.cause, explanation.deeper)
@@ -383,56 +372,74 @@ def without_clamp(explanation: Any, model: Any = None) -> Any:
     return replace(explanation, cause=cause, deeper=deeper)
 
 
-def _of_model(cause: Any, model: Any) -> Any:
+def _of_model(cause: Any, meaning: Meaning, model: Any) -> Any:
     """Return the hint on a cause in a log-density."""
-    if _is_for_a_call(cause.hint, model) or _is_free_argument(cause, model):
-        return _statistical(cause, model)
-    prior = PRIORS.get(cause.hint.key, "") if not cause.hint.change else ""
-    advice = cause.hint.advice.replace(*LARGE_DENSITY)
-    return replace(cause.hint, advice=f"{advice} {prior}".rstrip())
+    hint = cause.hint
+    if hint.key in PRIORS:
+        prior = PRIORS[hint.key] if not hint.change else ""
+        return replace(hint, advice=f"{hint.advice} {prior}".strip())
+    condition = meaning.condition or _of_argument(cause, model)
+    if hint.grade == "same" or (condition is None and hint.grade != "changes"):
+        if meaning.kind == "harmless":
+            return replace(hint, advice="")
+        is_large = hint.advice == GENERAL["too large"]
+        return replace(hint, advice=LARGE_DENSITY) if is_large else hint
+    if condition is None:
+        advice = f"Use a prior or a link that keeps it in the domain of {cause.op}."
+    elif meaning.settled:
+        advice = meaning.kept
+    else:
+        advice = _of_condition(condition, cause.op, model)
+    origin = hint.origin
+    if condition is not None and condition.leaf and condition.at is not None:
+        name = element_text(condition.leaf, condition.index)
+        origin = f"{name} is {number_text(condition.at)}."
+    advice = f"{advice} {NO_BOUND}"
+    return replace(hint, fact="", origin=origin, advice=advice, change=(), grade="")
+
+
+def _of_argument(cause: Any, model: Any) -> Condition | None:
+    """Return the condition on a free variable whose power has no value for its sign.
+
+    Where the exponent is computed, exact arithmetic does not know that it is no whole number.
+    """
+    base = cause.operands[0] if cause.op == "pow" and cause.kind == "nan" else None
+    if base is None or base.name not in _unbounded(model):
+        return None
+    domain, found = ArgumentDomain(at_least=0), Range(0)
+    return Condition(base.name, base.value, domain, base.name, "input", is_own=True, range=found)
+
+
+def _of_condition(condition: Condition, op: str | None, model: Any) -> str:
+    """Return which prior, or which start, keeps a condition."""
+    leaf, found = condition.leaf, condition.range
+    is_free = leaf in _unbounded(model)
+    if is_free and found is not None:
+        return _prior(leaf, found, f", if {op} of it is meant" if condition.is_own else "")
+    expression = condition.expression
+    if condition.domain.nonzero:
+        start = f"Give {leaf} an initval for which it is not." if is_free else ""
+        return f"A prior of continuous numbers makes it 0 with probability 0. {start}".rstrip()
+    return f"{expression} must {condition.domain.words} at every point: use priors that keep it so."
+
+
+def _prior(name: str, found: Range, end: str = "") -> str:
+    """Return which prior has values in a range alone."""
+    if (found.low, found.high) == (0, np.inf) and not found.low_name:
+        return f"Give {name} a prior of positive numbers, such as pm.LogNormal or pm.Gamma{end}."
+    if (found.low, found.high) == (0, 1) and not (found.low_name or found.high_name):
+        return f"Give {name} a prior between 0 and 1, such as pm.Beta."
+    bounds = {"lower": (found.low, found.low_name), "upper": (found.high, found.high_name)}
+    given = [
+        f"{side}={shown or code_of_number(value)}"
+        for side, (value, shown) in bounds.items()
+        if np.isfinite(value)
+    ]
+    where = f"stays {range_text(found)}, such as pm.Truncated with {' and '.join(given)}"
+    return f"Give {name} a prior that {where}."
 
 
 def _unbounded(model: Any) -> list[str]:
     """Return the names of the free variables that a sampler may give any value."""
     free = model.free_RVs if model is not None else ()
     return [rv.name for rv in free if model.rvs_to_transforms[rv] is None]
-
-
-def _is_free_argument(cause: Any, model: Any) -> bool:
-    """Return whether a NaN is of a free variable itself, of which a prior may be positive."""
-    is_known = cause.kind == "nan" and cause.op in POSITIVE_ARGUMENT and cause.operands
-    return bool(is_known) and cause.operands[0].name in _unbounded(model)
-
-
-def _is_for_a_call(hint: Any, model: Any) -> bool:
-    """Return whether advice bounds a number, or has the user check what the sampler gives."""
-    names = [v.name for v in model.value_vars] if model is not None else ()
-    is_input = INPUT.match(hint.text)
-    bounds = any(FOR_A_CALL.search(text) for text in (hint.text, *hint.change))
-    return bounds or (is_input is not None and is_input[1] in names)
-
-
-def _statistical(cause: Any, model: Any) -> Any:
-    fact = (cause.hint.origin or cause.hint.fact).rstrip(".").removesuffix(" (input)")
-    told = " ".join([cause.expression, *(o.name for o in cause.operands), *cause.hint.change[:1]])
-    free = [name for name in _unbounded(model) if re.search(rf"\b{re.escape(name)}\b", told)]
-    kind = "positive numbers" if cause.op in POSITIVE_ARGUMENT else "numbers in the domain"
-    link = ", such as pm.math.exp" if cause.op in POSITIVE_ARGUMENT else ""
-    beyond = BEYOND.match(fact)
-    if beyond is not None and free == [beyond["name"]]:
-        end = "upper" if beyond["side"] == "below" else "lower"
-        advice = (
-            f"Give {free[0]} a prior that stays {beyond['side']} {beyond['other']}, such as"
-            f" pm.Truncated with {end}=."
-        )
-    elif len(free) == 1 and cause.op in POSITIVE_ARGUMENT:
-        advice = (
-            f"Give {free[0]} a prior of {kind}, such as pm.LogNormal or pm.Gamma, if {cause.op} of "
-            "it is meant."
-        )
-    else:
-        advice = f"Use a prior or a link that has {kind} there{link}."
-    bound = "A bound in a log-density would change the posterior."
-    return replace(
-        cause.hint, fact="", origin=f"{fact}.", advice=f"{advice} {bound}", change=(), grade=""
-    )

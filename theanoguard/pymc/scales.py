@@ -3,6 +3,8 @@
 import math
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -247,6 +249,17 @@ def scales_of(model: Any) -> list[Scale]:
     return found
 
 
+@contextmanager
+def _without_starts(model: Any) -> Iterator[None]:
+    """Take the initvals off a model, which PyMC cannot copy with them, and put them back."""
+    kept = dict(model.rvs_to_initial_values)
+    model.rvs_to_initial_values.update(dict.fromkeys(kept))
+    try:
+        yield
+    finally:
+        model.rvs_to_initial_values.update(kept)
+
+
 def non_centred(model: Any, names: list[str]) -> tuple[Any, list[Scale]]:
     """Return a model whose variables of these names are made of ones with standard priors."""
     import pymc
@@ -254,7 +267,9 @@ def non_centred(model: Any, names: list[str]) -> tuple[Any, list[Scale]]:
 
     changed = [scale for scale in scales_of(model) if scale.child.name in names]
     for name in (scale.child.name for scale in changed):
-        with (clone := clone_model(model)):
+        with _without_starts(model):
+            clone = clone_model(model)
+        with clone:
             [scale] = [one for one in scales_of(clone) if one.child.name == name]
             parameters = _parameters(scale.child)
             others = {key: parameters[i] for key, i in scale.family.others}

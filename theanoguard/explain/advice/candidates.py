@@ -427,10 +427,10 @@ def _logs_near(judge: Judge) -> dict[Variable, InLogs]:
     """Return the logarithms near an operation that can be computed from those of their parts."""
     spot = judge.spot
     around = spot if spot.body is None else judge.built.outermost(spot)
-    near = list(dict.fromkeys([*_around(spot), *_around(around)]))
+    near = {v: place for place in (spot, around) for v in _around(place)}
     if judge.kind == "harmless":  # (a logarithm that is not finite is meant)
-        near = [v for v in near if not judge.built.is_bad(spot.replay.value(v))]
-    return {v: logs for v in near if (logs := _in_logs(spot, v)) is not None}
+        near = {v: s for v, s in near.items() if not judge.built.is_bad(s.replay.value(v))}
+    return {v: logs for v, s in near.items() if (logs := _in_logs(s, v)) is not None}
 
 
 def _in_logs(spot: Spot, variable: Variable) -> InLogs | None:

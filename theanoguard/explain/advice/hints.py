@@ -26,9 +26,8 @@ _OF_LOST = (
 )
 """Hints with advice for a formula whose value the arithmetic loses."""
 
-_GENERAL = {
-    "lost": "Write the formula without this number: in logarithms, or with log1p, expm1, softplus,"
-    " logsumexp or a difference that is computed first.",
+GENERAL = {
+    "lost": "",
     "too large": "The result itself is this large: keep its logarithm, or scale the inputs.",
     "harmless": 'If that is meant, pass GuardMode(judge="result"): the guard then reports only what'
     " makes a result bad.",
@@ -45,6 +44,8 @@ def with_outcome(hint: Hint, outcome: Any, meaning: Meaning) -> Hint:
     meaning : Meaning
         Its sentence says already what happened.
     """
+    if outcome.grade == "changes" and meaning.settled:
+        outcome = replace(outcome, text="", change=(), grade="")
     if code_of(hint.key) is None:  # (a hint that the user has registered is shown whole)
         found = [meaning.origin, outcome.text or meaning.kept]
         return replace(
@@ -54,10 +55,10 @@ def with_outcome(hint: Hint, outcome: Any, meaning: Meaning) -> Hint:
     text = outcome.text or meaning.kept
     if not outcome.text and meaning.general:
         own = meaning.kind == "lost" and hint.key in _OF_LOST
-        text = _joined(text, hint.advice if own else _GENERAL.get(meaning.kind, hint.advice))
+        text = _joined(text, hint.advice if own else GENERAL.get(meaning.kind, hint.advice))
     return replace(
         hint,
-        fact="" if meaning.text and not hint.more else fact,
+        fact="" if meaning.whole or (meaning.text and not hint.more) else fact,
         origin=meaning.origin,
         advice=text,
         change=outcome.change,
@@ -102,9 +103,9 @@ def in_module(cause: Cause) -> Cause:
     if hint is None or code_of(hint.key) is None:  # (a hint that the user has registered)
         return cause
     file, line = ("", "") if source is None else (source.file, source.text)
-    texts = (hint.fact, hint.advice)
+    texts = [hint.fact, hint.advice]
     if cause.op == "true_div":
-        texts = tuple(_with_divisor(text, cause) for text in texts)
+        texts = [_with_divisor(text, cause) for text in texts]
     fact, advice = (in_users_words(text, file, line) for text in texts)
     return replace(cause, hint=replace(hint, fact=fact, advice=advice))
 
@@ -189,8 +190,8 @@ _OF_OWN_GRADIENT = (
 def hint_for(situation: Situation) -> Hint | None:
     """Return the :class:`Hint` of the first rule that applies, or None."""
     if situation.own_gradient:
-        own = (text.format(situation.own_gradient) for text in _OF_OWN_GRADIENT)
-        return Hint("gradient-at-zero", *own)
+        fact, what = (text.format(situation.own_gradient) for text in _OF_OWN_GRADIENT)
+        return Hint("gradient-at-zero", fact, what)
     key = _OF_REWRITTEN.get(situation.written) if situation.op == "switch" else None
     if key is not None and np.isnan(situation.result):
         fact = f"{situation.written} has no value here."
@@ -217,8 +218,8 @@ def hint_for(situation: Situation) -> Hint | None:
     operands += [""] * 3
     for rule in (*_rules.get(situation.op, ()), *_rules.get("*", ())):
         if _applies(rule, situation):
-            texts = (text.format(*operands, **named) for text in (rule.fact, rule.advice))
-            return Hint(rule.key, *texts, more=rule.more)
+            fact, what = (t.format(*operands, **named) for t in (rule.fact, rule.advice))
+            return Hint(rule.key, fact, what, more=rule.more)
     return None
 
 
@@ -331,6 +332,12 @@ def _has_switch(s: Situation) -> bool:
     return s.made_by(0, "switch") or "switch(" in s.source or "where(" in s.source
 
 
+def _is_odd_root(power: Any) -> bool:
+    """Whether a power is 1 / 3, 1 / 5 and so on."""
+    root = round(1 / power) if power else 0
+    return root % 2 == 1 and abs(root * power - 1) < 1e-6
+
+
 def _cancelled(s: Situation) -> bool:
     """Whether the operand is a difference of nearly equal numbers, negative only by rounding."""
     producer = s.producers[0]
@@ -339,6 +346,9 @@ def _cancelled(s: Situation) -> bool:
     scale = max(abs(v) for v in producer.operands)
     return -1e-3 * scale <= _first(s) < 0
 
+
+_TIMES_LOG = re.compile(r"\*\s*(?:\w+\.)*log\(|\blog\([^()]*\)\s*\*")
+"""A product with a logarithm in the user's line."""
 
 _SHRINKING = (
     *("exp", "exp2", "mul", "prod", "pow", "sqr", "sigmoid", "softmax", "true_div", "dot"),
@@ -396,10 +406,17 @@ _TABLE = [
     (
         "log log2 log10",
         "log-zero",
-        lambda s: _first(s) == 0,
+        lambda s: _first(s) == 0 and bool(_TIMES_LOG.search(s.source)),
         "The logarithm of 0 is -inf.",
         "Find out why the argument is 0. Where x * log(x) is meant, use xlogx or xlogy, which"
         " are 0 at 0.",
+    ),
+    (
+        "log log2 log10",
+        "log-zero",
+        lambda s: _first(s) == 0,
+        "The logarithm of 0 is -inf.",
+        "Find out why the argument is 0.",
     ),
     (
         "log log2 log10",
@@ -444,8 +461,8 @@ _TABLE = [
         "zero-by-zero",
         lambda s: not s.backward and _first(s) == 0 and _second(s) == 0,
         "0 / 0 is NaN.",
-        "Decide what the result is where the divisor n is 0, for example 0: switch(eq(n, 0),"
-        " 0, x / switch(eq(n, 0), 1, n)).",
+        "Decide what the result is where the divisor n is 0: switch(eq(n, 0), value, x /"
+        " switch(eq(n, 0), 1, n)).",
     ),
     (
         "true_div reciprocal",
@@ -462,7 +479,7 @@ _TABLE = [
         lambda s: _second(s) == 0,
         "{0} / 0 is not finite.",
         "Find out why the divisor is 0. If it may be, decide what the result is there:"
-        " switch(eq(n, 0), 0, x / switch(eq(n, 0), 1, n)).",
+        " switch(eq(n, 0), value, x / switch(eq(n, 0), 1, n)).",
     ),
     (
         "true_div",
@@ -500,7 +517,7 @@ _TABLE = [
         lambda s: _first(s) == 0,
         "1 / 0 is inf.",
         "Find out why the divisor is 0. If it may be, decide what the result is there:"
-        " switch(eq(n, 0), 0, 1 / switch(eq(n, 0), 1, n)).",
+        " switch(eq(n, 0), value, 1 / switch(eq(n, 0), 1, n)).",
     ),
     (
         "exp exp2 expm1 sinh cosh",
@@ -556,10 +573,17 @@ _TABLE = [
     (
         "pow",
         "pow-negative-base",
+        lambda s: _first(s) < 0 and _is_odd_root(_second(s)),
+        "A negative base ({0}) with the fractional exponent {1} has no real power.",
+        "Find out why the base is negative. If the odd root is meant, write sign(x) * abs(x)**p.",
+    ),
+    (
+        "pow",
+        "pow-negative-base",
         lambda s: _first(s) < 0 and _second(s) != np.floor(_second(s)),
         "A negative base ({0}) with the fractional exponent {1} has no real power.",
         "Find out why the base is negative. Compute one that must be positive with exp or"
-        " softplus. An odd root exists: sign(x) * abs(x)**p.",
+        " softplus.",
     ),
     (
         "pow",
@@ -622,10 +646,17 @@ _TABLE = [
     (
         "arccos arcsin",
         "arc-out-of-range",
-        lambda s: abs(_first(s)) > 1,
+        lambda s: 1 < abs(_first(s)) < 1 + 1e-5,
         "The inverse sine and cosine exist for -1 to 1, and the argument is {0}.",
         "For the angle between two vectors, divide them by their norms, and use 2 *"
         " arctan2(norm(u - v), norm(u + v)).",
+    ),
+    (
+        "arccos arcsin",
+        "arc-out-of-range",
+        lambda s: abs(_first(s)) > 1,
+        "The inverse sine and cosine exist for -1 to 1, and the argument is {0}.",
+        "Find out why the argument is outside.",
     ),
     (
         "arctanh",
@@ -698,6 +729,7 @@ _TABLE = [
         "{matrix}.",
         "Rounding is not the reason, so jitter on the diagonal does not help. Check the"
         " numbers that the matrix is made of, such as a correlation outside of -1 to 1.",
+        True,
     ),
     (
         "cholesky",
@@ -705,6 +737,7 @@ _TABLE = [
         lambda s: True,
         "{matrix}.",
         f"Make it symmetric, and leave out duplicate points. {JITTER}",
+        True,
     ),
     (
         "solve solveTriangular matrixInverse matrixPinv sLogDet slogdet det",
@@ -713,6 +746,7 @@ _TABLE = [
         "{matrix}.",
         "Leave out rows that depend on others, or use a pseudo-inverse or a least-squares solver."
         f" {JITTER}",
+        True,
     ),
     (
         "*",

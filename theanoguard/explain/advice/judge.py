@@ -141,7 +141,9 @@ class Judge:
     def __init__(self, built: AsBuilt, spot: Spot, place: Place | None = None):
         self.built = built
         self.spot = spot
-        self.place = place
+        # (PyTensor's NaN for a singular matrix have the shape of the matrix)
+        fits = place is not None and len(place.index) == place.variable.type.ndim
+        self.place = place if fits else None
         self._exact: dict[Any, Number] = {}
 
     @cached_property

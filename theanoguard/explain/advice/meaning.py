@@ -28,42 +28,47 @@ from theanoguard.explain.facts.naming import (
 from theanoguard.explain.facts.restated import operands_of
 from theanoguard.explain.facts.situation import equal_rows
 from theanoguard.explain.facts.telling import DECOMPOSITIONS
-from theanoguard.explain.records import ROLES, Meaning
+from theanoguard.explain.records import ROLES, Condition, Meaning
 from theanoguard.operations import facts_of, scalar_facts
+from theanoguard.operations.facts import Domain
 
 MAX_NAME = 40
 """Length of the longest name in the sentence."""
 
 
-MORE: dict[str, tuple[tuple[Callable[..., bool], str], ...]] = {
-    **dict.fromkeys(("gammaln", "gamma", "psi", "tri_gamma"), ((lambda x: x <= 0, "be positive"),)),
-    "erfinv": ((lambda x: abs(x) >= 1, "lie inside -1 to 1"),),
-    "pow": (
-        (lambda x, p: x == 0 and p < 0, "not be 0"),
-        (
-            lambda x, p: x < 0 and p != np.floor(p),
-            "not be negative, since the exponent is no whole number",
-        ),
-    ),
+def is_floating(value: Any) -> bool:
+    """Return whether a value is an array of floats."""
+    return getattr(getattr(value, "dtype", None), "kind", "") == "f"
+
+
+_POLE = Domain(above=0)
+_MORE = {
+    **dict.fromkeys(("gammaln", "gamma", "psi", "tri_gamma"), _POLE),
+    "erfinv": Domain(above=-1, below=1),
 }
-"""Where an operation may have no value, beside the domain that ``theanoguard.operations`` states.
-
-By the user's operation: whether its first operand is outside, and what that must do.
-"""
+"""Where an operation has a value, beside the domain that ``theanoguard.operations`` states."""
 
 
-def _outside(op: Op, values: list[Any]) -> tuple[int, str] | None:
-    """Return which operand is outside of the domain of an operation, and what it must do."""
+def _domain_of(op: Op, values: list[Any]) -> tuple[Domain, str] | None:
+    """Return the domain that an operand of an operation has left, and what it must do.
+
+    The operand is the one that the domain names.
+    """
     if any(np.iscomplexobj(v) or np.isnan(v) for v in values):
         return None
-    scalar_op = getattr(op, "scalar_op", op)
+    scalar_op, name = getattr(op, "scalar_op", op), op_name(op)
     facts = scalar_facts(scalar_op) if isinstance(scalar_op, ScalarOp) else facts_of(op)
-    if (known := facts.domain) is not None and known.operand < len(values):
-        value = values[known.operand]
-        if not known.holds(value, value, zero=value == 0):
-            return known.operand, known.words
-    more = MORE.get(op_name(op), ())
-    return next(((0, must) for is_outside, must in more if is_outside(*values)), None)
+    domain, why = facts.domain or _MORE.get(name), ""
+    if name == "pow" and values[0] == 0 and values[1] < 0:
+        domain = Domain(nonzero=True)
+    elif name == "pow" and values[0] < 0 and values[1] != np.floor(values[1]):
+        domain, why = Domain(at_least=0), ", since the exponent is no whole number"
+    if domain is None or domain.operand >= len(values):
+        return None
+    value = values[domain.operand]
+    if domain.holds(value, value, zero=value == 0):
+        return None
+    return domain, f"{domain.words}{why}"
 
 
 def meaning_of(
@@ -94,7 +99,7 @@ def meaning_of(
     if kind in ("lost", "too large"):
         return Meaning(kind, _lost_text(judge, cause, name_of_output))
     if kind == "unknown" and not cause.backward:
-        return _singular(judge) or Meaning(kind)
+        return _singular(judge) or _of_quotient(judge, Origins(judge, updated))
     if kind != "none":
         return Meaning(kind)
     origins = Origins(judge, updated)
@@ -213,34 +218,58 @@ def _singular(judge: Judge) -> Meaning | None:
         if fits and np.array_equal(points[rows[0]], points[rows[1]]):
             one, other = (element_text(known, (i,)) for i in rows)
             what = f"{one} and {other} are equal ({ROLES[role_of(leaf)]})"
-            return Meaning("none", text, f"{what}: leave out one of them.")
-    return Meaning("none", text)
+            return Meaning("none", text, f"{what}: leave out one of them.", whole=True)
+    return Meaning("none", text, whole=True)
+
+
+def _of_quotient(judge: Judge, origins: Origins) -> Meaning:
+    """Return the meaning of a quotient that is 0 / 0 but for rounding."""
+    place = judge.place
+    if place is None or op_name(place.variable.owner.op) != "true_div":
+        return Meaning("unknown")
+    regions = culprit.regions_of(place)
+    if len(regions) != 2 or not all(region.is_element for region in regions):
+        return Meaning("unknown")
+    there = [culprit.operand_place(place, region) for region in regions]
+    leaf = None if any(p.element != 0 for p in there) else _parameter(judge, there[1])
+    limit = "" if leaf is None else _limit_text(judge, place, leaf)
+    return Meaning("unknown", kept=limit, general=not limit, settled=bool(limit))
 
 
 def _without_value(judge: Judge, place: Place, origins: Origins) -> Meaning:
     """Return the meaning of an operation that has no value at an element."""
-    name = op_name(place.variable.owner.op)
     regions = culprit.regions_of(place)
     stated = operands_of(place, judge.spot)
     if not all(region.is_element for region in regions):
         return Meaning("none")
     values = [o.value for o in stated]
-    outside = _outside(place.variable.owner.op, values)
-    if outside is None:
+    known = _domain_of(place.variable.owner.op, values)
+    if known is None:
         return Meaning("none")
-    position, must = outside
-    operand = stated[position]
+    domain, must = known
+    operand = stated[domain.operand]
     what = element_text(operand.name, operand.index)
     is_named = not operand.constant or operand.name.isidentifier()
     what = what if len(what) <= MAX_NAME and is_named else "the operand"
     applied = apply_text(place.variable.owner.op, number_texts(values))
     text = f"{applied} does not exist: {what} must {must}."
-    kept = "positive" if "positive" in must or "negative" in must else "check"
-    origin = origins.of(culprit.operand_place(place, regions[position]), kept)
-    if name == "true_div" and not np.any(values) and origins.leaf is not None:
-        limit = _limit_text(judge, place, origins.leaf)
-        origin = replace(origin, kept=limit, general=False) if limit else origin
-    return Meaning("none", text, origin.text, origin.kept, origin.general)
+    there = culprit.operand_place(place, regions[domain.operand])
+    origin = origins.of(there, domain)
+    condition = origin.condition or Condition(what, operand.value, domain)
+    leaf = (origins.leaf or _parameter(judge, there)) if domain.nonzero else None
+    if leaf is not None:
+        limit = "" if np.any(values) else _limit_text(judge, place, leaf)
+        limit = limit or _limit_of_term(judge, place, leaf, origins)
+        origin = replace(origin, kept=limit, general=False, settled=True) if limit else origin
+    return Meaning(
+        "none",
+        text,
+        origin.text,
+        origin.kept,
+        origin.general,
+        origin.settled,
+        replace(condition, expression=what),
+    )
 
 
 def _limit_text(judge: Judge, place: Place, leaf: Part) -> str:
@@ -251,6 +280,15 @@ def _limit_text(judge: Judge, place: Place, leaf: Part) -> str:
         return ""
     where = "switch(eq(n, 0), {}, x / switch(eq(n, 0), 1, n))".format
     if limits[0] == limits[1]:
+        one = Place(place.scope, place.variable, tuple(bad[0]))
+        if _limit(judge, one, leaf, scale=1.5) != limits[0]:
+            name = element_text(leaf.variable.name or "the input", leaf.index)
+            element = f" at element {index_text(tuple(map(int, bad[0])))}" if bad.shape[1] else ""
+            return (
+                f"The quotient tends to {limits[0]}{element} as {name} tends to"
+                f" {number_text(leaf.value.item())}: use the formula of this limit where the"
+                f" divisor n is 0, {where('limit')}."
+            )
         use = f"Use that where the divisor n is 0: {where(limits[0])}."
         return f"The quotient tends to {limits[0]} there. {use}"
     first, last = (index_text(tuple(map(int, i))) for i in bad)
@@ -260,11 +298,58 @@ def _limit_text(judge: Judge, place: Place, leaf: Part) -> str:
     )
 
 
-def _limit(judge: Judge, place: Place, leaf: Part) -> str | None:
-    """Return the limit of an element as a number of an input tends to its value, or None."""
+MAX_TERM = 6
+"""Number of operations behind a quotient in which a limit is looked for."""
+
+
+def _parameter(judge: Judge, place: Place) -> Part | None:
+    """Return the only number that a divisor of 0 depends on and that can be moved, or the last."""
+    found = leaf_values([place.variable], judge.spot.replay.value)
+    numbers = [v for v in found if v.type.ndim == 0 and v.type.dtype.startswith("float") and v.name]
+    is_near = numbers and judge.spot.body is None
+    return Part(judge.spot.scope, numbers[-1], ()) if is_near else None
+
+
+def _limit_of_term(judge: Judge, place: Place, leaf: Part, origins: Origins) -> str:
+    """Return what the term around an infinite quotient tends to; "" if unknown."""
+    variable = place.variable
+    if leaf.scope is not judge.spot.scope or not leaf.variable.name:
+        return ""
+    for _ in range(MAX_TERM):
+        readers = judge.spot.clients.get(variable, ())
+        if len(readers) != 1 or len(readers[0].outputs) != 1:
+            return ""
+        [variable] = readers[0].outputs
+        if np.shape(judge.spot.replay.value(variable)) != np.shape(place.array):
+            if np.shape(place.array):
+                return ""
+            index = (0,) * variable.type.ndim
+        else:
+            index = place.index
+        there = Place(place.scope, variable, index)
+        limit = _limit(judge, there, leaf)
+        if limit is not None:
+            name = origins.name_at(there)
+            return (
+                f"As {leaf.variable.name} tends to {number_text(leaf.value.item())}, {name} tends"
+                f" to {limit}: use its limit there."
+            )
+    return ""
+
+
+def _limit(judge: Judge, place: Place, leaf: Part, scale: float = 1.0) -> str | None:
+    """Return the limit of an element as a number of an input tends to its value, or None.
+
+    `scale`: a factor of all other inputs.
+    """
     if isinstance(leaf.variable, Constant) or leaf.value.size != 1 or leaf.value.dtype.kind != "f":
         return None
     given = leaf_values([place.variable], judge.spot.replay.value)
+    given |= {
+        v: np.asarray(value * scale, value.dtype)
+        for v, value in given.items()
+        if v is not leaf.variable and scale != 1 and is_floating(value)
+    }
     found = []
     for step in (1e-9, -1e-9):
         near = np.array(given[leaf.variable])

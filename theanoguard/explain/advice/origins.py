@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.basic import Alloc, Join, MakeVector
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.shape import Shape, Shape_i
 
@@ -16,10 +16,17 @@ from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place, Scope
 from theanoguard._exact.integers import is_arithmetic, wrapping_of
 from theanoguard._graph import VIEWS, constant_number, reduction_of, role_of, scalar_class, viewed
+from theanoguard._steps import ForeignError
 from theanoguard.explain.advice.judge import Judge
+from theanoguard.explain.advice.ranges import link_text, range_of, range_text
 from theanoguard.explain.advice.source_edit import listed
+from theanoguard.explain.advice.trials import leaf_values
 from theanoguard.explain.facts.naming import INDEXING, element_text, name_of, number_text, op_name
-from theanoguard.explain.records import ROLES
+from theanoguard.explain.records import ROLES, Condition, Range
+from theanoguard.operations.facts import Domain
+
+MAX_NUMBERS = 4
+"""Largest number of inputs that are named together."""
 
 MAX_HOPS = 200
 """Largest number of operations that are followed."""
@@ -28,14 +35,6 @@ _SAME_ZERO = (ps.Sqr, ps.Abs, ps.Sqrt, ps.Neg, ps.Cast, ps.Identity)
 """Operations that are 0 only where their operand is 0."""
 
 _CHOOSES = (ps.ScalarMaximum, ps.ScalarMinimum, ps.Clip, ps.Switch)
-
-
-_LINKS = {
-    "": ("exp", "log", "logarithm", "positive"),
-    "sigmoid": ("sigmoid", "logit", "logit", "below 1"),
-    "tanh": ("tanh", "arctanh", "arctanh", "inside -1 to 1"),
-}
-"""The function that keeps a number inside, the prefix and name of its free number, and where."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +79,21 @@ class End:
         What to do about it.
     general : bool
         As for :class:`~theanoguard.explain.records.Meaning`.
-    link : {"", "sigmoid", "tanh"}
-        What keeps the leaf x inside if ``1 - x`` or ``1 - x**2`` was too small.
+    settled : bool
+        As there.
+    condition : Condition or None
+        As there.
+    parts : tuple of Part
+        The inputs among the operands of a difference that decides the number.
     """
 
     leaf: Part | None
     text: str = ""
     kept: str = ""
     general: bool = True
-    link: str = ""
+    settled: bool = False
+    condition: Condition | None = None
+    parts: tuple[Part, ...] = ()
 
 
 class Origins:
@@ -106,38 +111,94 @@ class Origins:
         self.updated = updated
         self.leaf: Part | None = None  # where the last way ended
         self._names = {self.spot.scope: self.spot.name_of}
+        self._domain: Domain | None = None
+        self._passed: list[tuple[Part, Part | None]] = []  # where it enters a graph, from where
 
-    def of(self, place: Place, needs: str = "") -> End:
+    def of(self, place: Place, domain: Domain | None = None) -> End:
         """Return where an element came from, and what keeps it inside.
 
         Parameters
         ----------
-        needs : {"", "positive", "check"}
-            What it must be; "check" for any other condition, and an empty text for an argument at
-            which only a derivative does not exist.
+        domain : Domain or None
+            Where it has to lie; None for an argument at which only a derivative does not exist.
         """
         start = Part(self.spot.scope, place.variable, place.index)
+        self._domain = domain
         ends = self._ends(start, MAX_HOPS)
         self.leaf = ends[0].leaf if len(ends) == 1 else None
         if len(ends) > 1:
             leaves = [end.leaf for end in ends if end.leaf is not None]
             return End(None, self._of_leaves(leaves) if len(leaves) == len(ends) else "")
         (end,) = ends
+        if end == End(None) and domain is not None:
+            return End(None, self._computed_from(start))
+        if end.leaf is None and end.parts and domain is not None:
+            found = (self._condition(place, domain, part) for part in end.parts)
+            return replace(end, condition=next((c for c in found if c.range is not None), None))
         if end.leaf is None or not (known := self.known(end.leaf)):
             return end
-        is_own = end.leaf == start or viewed(start.variable) is end.leaf.variable
-        kept = self._kept(end.leaf, needs, is_own, end.link) if needs else ""
-        return replace(end, text=known, kept=kept, general=not needs)
+        if domain is None:
+            return replace(end, text=known)
+        condition = self._condition(place, domain, end.leaf)
+        kept = self._kept(end.leaf, condition.range)
+        return replace(end, text=known, kept=kept, general=False, condition=condition)
+
+    def _computed_from(self, part: Part) -> str:
+        """Return the numbers that a number is computed from, element by element."""
+        value = part.scope.replay.value
+        leaves = list(leaf_values([part.variable], value))[::-1]
+        nodes = toposort([part.variable])
+        if not 1 < len(leaves) <= MAX_NUMBERS or not all(
+            isinstance(node.op, Elemwise | DimShuffle) for node in nodes
+        ):
+            return ""
+        texts = []
+        for leaf in leaves:
+            index = part.index if np.shape(value(leaf)) == np.shape(value(part.variable)) else ()
+            if len(index) != leaf.type.ndim or not leaf.name:
+                return ""
+            texts.append(self._with_value(Part(part.scope, leaf, index)))
+        return f"It is computed from {listed(texts)}."
+
+    def _condition(self, place: Place, domain: Domain, leaf: Part) -> Condition:
+        """Return the condition on a number, and for which values of a leaf it holds."""
+        start = Part(self.spot.scope, place.variable, place.index)
+        is_own = leaf == start or viewed(place.variable) is leaf.variable
+        is_near = leaf.scope is self.spot.scope and leaf.value.size == 1
+        name = self._name_of(start) or start.variable.name or ""
+        found = None
+        if is_near:
+            found = range_of(place, domain, leaf.variable, leaf.index, self.built, self.updated)
+        at = leaf.value.item() if leaf.place is not None else None
+        return Condition(
+            name,
+            place.element,
+            domain,
+            leaf.variable.name or "",
+            role_of(leaf.variable),
+            () if leaf.place is None else tuple(map(int, leaf.index)),
+            at,
+            is_own,
+            found,
+        )
+
+    def name_at(self, place: Place) -> str:
+        """Return the user's name of an element, or its formula."""
+        part = Part(place.scope, place.variable, place.index)
+        formula = name_of(place.variable, own=lambda v: self._name_of(part, v))
+        return element_text(self._name_of(part) or formula, place.index)
 
     def _ends(self, part: Part, hops: int) -> list[End]:
         """Return where the way of a part ends; several ends for a sum of zeros."""
-        difference, link = End(None), ""
+        difference = End(None)
+        self._passed = [(part, None)]
         for hop in range(hops):
             node = part.variable.owner
             if node is None:
                 left = self._left(part)
                 if left is None:
-                    return [replace(difference, leaf=part, link=link)]
+                    return [replace(difference, leaf=part)]
+                self._passed.append((left, part))
                 part = left
                 continue
             special = self._special(part)
@@ -145,13 +206,10 @@ class Origins:
                 return [special]
             entered = self._entered(part)
             if entered is not None:
+                self._passed.append((entered, part))
                 part = entered
                 continue
             difference = self._of_difference(part) or difference
-            if _takes_from_one(part):
-                link = "sigmoid"
-            elif link and _is_even(part):
-                link = "tanh"
             terms = self._zero_terms(part)
             if terms:
                 return [end for term in terms for end in self._ends(term, hops - hop - 1)]
@@ -282,7 +340,7 @@ class Origins:
             if wrapping is not None:
                 name = self._name(replace(part, index=()))
                 kept = "Cast to float64 before it. For factorials use gammaln."
-                return End(None, f"{name} {wrapping}.", kept, general=False)
+                return End(None, f"{name} {wrapping}.", kept, general=False, settled=True)
         return None
 
     def known(self, part: Part) -> str:
@@ -296,35 +354,29 @@ class Origins:
             return ""
         value = f"{self._name(part)} is {_value_text(part.value)}"
         if leaf in self.updated:
-            return f"{value}, and the updates of this function change {leaf.name or 'it'}."
+            changed = f"{value}, and the updates of this function change {leaf.name or 'it'}."
+            return f"{changed}{_wrapped(part)}"
         return f"{value} ({ROLES[role_of(leaf)]})."
 
-    def _kept(self, part: Part, needs: str, is_own: bool, link: str) -> str:
-        """Return what to do about an input; `is_own`: it is the operand itself."""
+    def _kept(self, part: Part, inside: Range | None) -> str:
+        """Return what to do about an input, of which some numbers are inside."""
         leaf = part.variable
-        own = leaf.name or "it"
-        size = abs(part.value) if link == "tanh" else part.value
-        by_link = bool(link) and bool(np.all(size >= 1))
-        bounded = by_link or needs == "positive" and bool(np.all(part.value <= 0))
-        function, what, name, inside = _LINKS[link if by_link else ""]
-        free = f"{own} = {function}({what}_{own})"
-        if leaf in self.updated:
-            softly = "Or" if by_link else "Or use softplus, or"
-            kept = f"To keep it {inside}, update its {name}: {free}."
-            return f"{kept} {softly} constrain the optimizer." * bounded
         if isinstance(leaf, Constant):
             return "Correct it before you build the graph."
+        free = "" if inside is None or not leaf.name else link_text(inside, leaf.name)
+        if leaf in self.updated:
+            if inside is None or not free:
+                return ""
+            return f"To keep it {range_text(inside)}, update a free number: {free}."
         if hasattr(leaf, "get_value"):
-            how = f"compute it with {function} from a free parameter"
-            how = how if leaf.type.ndim else f"fit {what}_{own} instead: {free}"
-            fitted = f" If it is fitted, {how}."
-            return f"Set it to another value.{fitted * bounded}"
+            fitted = f" If it is fitted, compute it from a free parameter: {free}."
+            return f"Set it to another value.{fitted if free else ''}"
         if leaf.type.ndim:
             is_one = part.value.size == 1
             these, them = ("this element", "it") if is_one else ("these elements", "them")
             return f"Correct {these} before the call, or leave {them} out."
-        if bounded and (is_own or by_link):
-            return f"If an optimizer or a sampler sets it, let it set the {name}: {free}."
+        if free:
+            return f"If an optimizer or a sampler sets it, let it set a free number: {free}."
         return "Check it before the call."
 
     def _of_leaves(self, leaves: list[Part]) -> str:
@@ -352,17 +404,60 @@ class Origins:
         texts = [self._formula(p) for p in found]
         if kind is ps.Sub and numbers[0] == numbers[1]:
             return End(None, f"Both operands of the difference are equal: {' and '.join(texts)}.")
-        if part.value == 0 or np.isnan(part.value):
+        if part.value == 0 or np.isnan(part.value) or not self._decides(part):
             return None
         is_said = ("is above", "be below") if kind is ps.Sub else ("outweighs", "not")
         text = f"{texts[1]} {is_said[0]} {texts[0]}{self._when(part)}, and must {is_said[1]}."
         moved = next((p for p in (right, left) if self._parameters(p.variable)), None)
         if moved is not None:
-            names = listed(
-                [v.name or "a shared variable" for v in self._parameters(moved.variable)]
-            )
-            text += f" The updates of this function change {names}."
-        return End(None, text, self._rejected(left, right) * (kind is ps.Sub), general=False)
+            names = [v.name for v in self._parameters(moved.variable)]
+            known = [name for name in names if name]
+            if len(known) < len(names):
+                known.append(f"{len(names) - len(known)} shared variables without a name")
+            text += f" The updates of this function change {listed(known)}."
+        kept = self._rejected(left, right) * (kind is ps.Sub)
+        inputs = tuple(p for p in (right, left) if p.variable.owner is None)
+        return End(None, text, kept, general=False, parts=inputs)
+
+    def _decides(self, part: Part) -> bool:
+        """Return whether the sign of a difference decides that the number is outside.
+
+        It does if the condition fails for a small negative difference, and holds for a small
+        positive one, and if the difference was positive where this call and an earlier one were
+        sound.
+        """
+        if self._domain is None:
+            return True
+        size = 1e-6 * max(abs(float(p.value.item())) for p in self._operands(part))
+        try:
+            if [self._is_inside(part, number) for number in (-size, size)] != [False, True]:
+                return False
+        except ForeignError:
+            return False
+        same = [part.variable, self.spot.node.outputs[0]]
+        calls = [[part.scope.replay.value(part.variable), self.spot.replay.value(same[1])]]
+        if self.spot.body is None:
+            calls.append(self.built.in_earlier_call(same) or [])
+        for difference, result in filter(None, calls):
+            sound = np.isfinite(np.asarray(culprit.dense(result)))
+            difference = np.asarray(culprit.dense(difference))
+            if sound.shape == difference.shape and np.any(difference[sound] < 0):
+                return False
+        return True
+
+    def _is_inside(self, part: Part, number: float) -> bool:
+        """Return whether the number is inside of its domain if a part of its way is `number`."""
+        here: Part | None = part
+        for first, before in reversed(self._passed):
+            assert here is not None  # (only the first part has none before it)
+            replay = here.scope.replay
+            array = np.array(culprit.dense(replay.value(here.variable)))
+            array[here.index] = number
+            given = {**leaf_values([first.variable], replay.value), here.variable: array}
+            moved = culprit.dense(self.built.again(given, replay).value(first.variable))
+            number, here = float(np.ravel(moved[first.index])[0]), before
+        domain = self._domain
+        return domain is not None and domain.holds(number, number, zero=number == 0)
 
     def _rejected(self, left: Part, right: Part) -> str:
         """Return how a log-density rejects a parameter that makes a difference negative."""
@@ -438,20 +533,17 @@ def _is_number_given(variable: Variable) -> bool:
     return is_input and variable.type.ndim == 0 and variable.type.dtype.startswith("float")
 
 
-def _is_even(part: Part) -> bool:
-    """Return whether a part is the same for the operand of the other sign."""
-    kind, node = scalar_class(part.variable), part.variable.owner
-    if kind is ps.Pow:
-        power = constant_number(node.inputs[1])
-        return power is not None and power % 2 == 0
-    return kind in (ps.Sqr, ps.Abs)
-
-
-def _takes_from_one(part: Part) -> bool:
-    """Return whether a part is ``1 - x``, and is too small."""
-    node = part.variable.owner
-    is_difference = scalar_class(part.variable) is ps.Sub
-    return is_difference and constant_number(node.inputs[0]) == 1 and bool(np.all(part.value <= 0))
+def _wrapped(part: Part) -> str:
+    """Return that a counter has passed its largest number; "" if it is far from the smallest."""
+    if part.value.dtype.kind != "i":
+        return ""
+    limits = np.iinfo(part.value.dtype)
+    if np.min(part.value) > limits.min + (int(limits.max) - int(limits.min)) // 100:
+        return ""
+    return (
+        f" It has passed the largest number of {part.value.dtype}, {limits.max}, and wrapped"
+        " around: give it a wider dtype."
+    )
 
 
 def _is_reduction(part: Part) -> bool:

@@ -292,6 +292,11 @@ class AsBuilt:
         values = leaf_values(outputs, lambda v: inputs[v] if v in inputs else v.get_value())
         return Replay(None, {**values, **dict(known)}, self._kernels, graphs=self._graphs)
 
+    def again(self, given: Mapping[Variable, Any], replay: Replay | None = None) -> Replay:
+        """Return a replay with other values of some variables, as those of another call."""
+        kernels = self._kernels if replay is None else replay.kernels
+        return Replay(None, dict(given), kernels, graphs=self._graphs)
+
     def has_long_loops(self) -> bool:
         """Return whether a loop has too many steps to run again, or an unknown number."""
         loops = [node for node in self.copies.values() if isinstance(node.op, Scan)]
