@@ -447,7 +447,7 @@ class PieceWriter:
 
     def source(self, kind, name=None, only=None):
         """Write where an operand comes from; return its name."""
-        name = name or f"a{self.sources}"
+        name = name or f"arg{self.sources}"  # (NumPy takes "a00" for a dtype)
         self.sources += 1
         ways = [*SOURCES, *USUAL] if only is None else only
         way = self.rng.choice(ways)
