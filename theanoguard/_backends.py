@@ -56,6 +56,8 @@ class Backend:
     keeps_arguments : bool
         Whether functions must not overwrite their arguments, because a check that stops compiled
         code could not restore them.
+    drops_masks : bool
+        Whether PyTensor's rewrites drop the length of a boolean index.
     flushes_subnormals : bool
         Whether operations take subnormal numbers for 0.
     own_draws : bool
@@ -73,6 +75,7 @@ class Backend:
     full_precision: str | None = None
     returns_early: bool = False
     keeps_arguments: bool = False
+    drops_masks: bool = False
     flushes_subnormals: bool = False
     own_draws: bool = False
 

@@ -7,10 +7,10 @@ import pytest
 from guarding import ALL
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
-from pytensor.ifelse import ifelse
 from pytensor.scan.utils import until
 
 from theanoguard import GuardMode
+from theanoguard._pytensor import ifelse
 
 pytestmark = pytest.mark.on_33
 

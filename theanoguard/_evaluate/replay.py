@@ -465,8 +465,10 @@ def _inner_replay(
         return ScanReplay(node, replay, fgraph or inner_graph(op))
     if isinstance(op, LazyIfElse):
         condition, *inputs = node.inputs
-        branch = op.true_branch if np.all(replay.value(condition)) else op.false_branch
-        return GraphReplay(node, replay, inner_graph(branch), inputs)
+        if fgraph is None:
+            branch = op.true_branch if np.all(replay.value(condition)) else op.false_branch
+            fgraph = inner_graph(branch)
+        return GraphReplay(node, replay, fgraph, inputs)
     if isinstance(op, OpFromGraph):
         return GraphReplay(node, replay, fgraph or inner_graph(op), node.inputs)
     raise TypeError(f"{op} has no inner graph that a replay can step into")

@@ -376,19 +376,27 @@ class _Rewritten(Mode):
         return lambda fgraph: None
 
 
-def inner_graphs_for_numba(node: Apply, compiled_by: Callable[[type], Any]) -> list[FunctionGraph]:
+def inner_graphs_for_numba(
+    node: Apply,
+    compiled_by: Callable[[type], Any],
+    prepare: Callable[[FunctionGraph], Any] | None = None,
+) -> list[FunctionGraph]:
     """Return the graphs that Numba compiles for a node as functions of their own.
 
     They are as they will be compiled.  Other ops have none.
 
     `node`: one of a graph that has been rewritten for Numba.
     `compiled_by`: ``compiled_by(kind)`` is what compiles ops of a class.
+    `prepare`: called with each graph that is rewritten only here, before that.
     """
 
     def rewritten() -> FunctionGraph:
+        fgraph = node.op.fgraph.clone(clone_inner_graphs=True)
+        if prepare is not None:
+            prepare(fgraph)
         if isinstance(node.op, Scan):
-            return _rewritten_scan_3_0(node)
-        return _rewritten_body_3_0(node)
+            return _rewritten_scan_3_0(node, fgraph)
+        return _rewritten_body_3_0(fgraph)
 
     return inner_graphs(node.op, compiled_by, rewritten)
 
@@ -420,10 +428,9 @@ def inner_graphs(
     return [rewritten_as_3_0()]
 
 
-def _rewritten_scan_3_0(node: Apply) -> FunctionGraph:
+def _rewritten_scan_3_0(node: Apply, fgraph: FunctionGraph) -> FunctionGraph:
     """Do what ``numba_funcify`` of a Scan does before it compiles the inner graph."""
     op = node.op
-    fgraph = op.fgraph.clone(clone_inner_graphs=True)
     info = op.info
     destroyable = set(op.inner_untraced_sit_sot(fgraph.inputs))
     for outer, inner in zip(
@@ -449,9 +456,8 @@ def _rewritten_scan_3_0(node: Apply) -> FunctionGraph:
     return fgraph
 
 
-def _rewritten_body_3_0(node: Apply) -> FunctionGraph:
+def _rewritten_body_3_0(fgraph: FunctionGraph) -> FunctionGraph:
     """Do what ``numba_funcify`` of an OpFromGraph does before it compiles the inner graph."""
-    fgraph = node.op.fgraph.clone(clone_inner_graphs=True)
     specs = [In(v, borrow=True, mutable=False) for v in fgraph.inputs]
     add_supervisor_to_fgraph(fgraph=fgraph, input_specs=specs, accept_inplace=True)
     NUMBA.excluding("symbolic_op_recognition").optimizer(fgraph)

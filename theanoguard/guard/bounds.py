@@ -3,12 +3,13 @@
 PyTensor's code for Numba reads and writes at vectors of indices without looking at the array's
 length: an index outside gives foreign memory, or ends the process.  So does a loop that takes more
 steps than a sequence has elements.  On every backend, some of PyTensor's rewrites (those tagged
-"shape_unsafe") drop an index as if it were inside.
+"shape_unsafe") drop an index as if it were inside, and one for Numba drops the length of a mask.
 """
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,16 @@ import pytensor.scalar as ps
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.features import Feature
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import copy_stack_trace
 from pytensor.graph.traversal import graph_inputs
 from pytensor.graph.utils import InconsistencyError
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, ARange, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import eq
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 from pytensor.tensor.type import TensorType
@@ -33,7 +39,7 @@ INDEXING = (Subtensor, *advanced_subtensor_ops)
 
 @dataclass(frozen=True)
 class Lookup:
-    """An axis of an array that a node indexes with integers.
+    """An axis of an array that a node indexes.
 
     Parameters
     ----------
@@ -46,6 +52,10 @@ class Lookup:
         Whether the index is a number, which Numba's code checks by itself.
     is_count : bool
         Whether it is a number of steps of a loop, which reads as many elements.
+    mask_axis : int or None
+        For a mask, which axis of it must be as long as that of the array.
+    batch : int
+        How many axes of both stand before those of the operation, which runs for each part.
     """
 
     array: int
@@ -53,46 +63,109 @@ class Lookup:
     index: Variable
     is_basic: bool = False
     is_count: bool = False
+    mask_axis: int | None = None
+    batch: int = 0
 
 
 def lookups(node: Apply) -> list[Lookup]:
-    """Return what a node indexes with integers, in an operation fused into it as well.
+    """Return what a node indexes, in an operation inside of it as well.
 
     Examples
     --------
     >>> import pytensor.tensor as pt
     >>> x, i = pt.dmatrix("x"), pt.lvector("i")
-    >>> lookups(x[:, i].owner)
-    [Lookup(array=0, axis=1, index=i, is_basic=False, is_count=False)]
+    >>> [(found.array, found.axis, found.index) for found in lookups(x[:, i].owner)]
+    [(0, 1, i)]
     """
-    if isinstance(node.op, OpFromGraph):
-        graph = inner_graph(node.op)
-        outside = dict(zip(graph.inputs, node.inputs, strict=True))
-        return [
-            replace(found, array=list(graph.inputs).index(array), index=outside.get(index, index))
-            for inner in graph.apply_nodes
-            for found in lookups(inner)
-            if (array := inner.inputs[found.array]) in outside
-            and ((index := found.index) in outside or isinstance(index, Constant))
-        ]
-    if isinstance(node.op, Scan):
-        sequences = range(1, 1 + node.op.info.n_seqs)
-        return [Lookup(i, 0, node.inputs[0], is_count=True) for i in sequences]
-    if isinstance(node.op, INDEXING):
-        return list(_of_entries(node, node.inputs[1:]))
-    return list(_of_entries(node, node.inputs[2:])) if isinstance(node.op, increment_ops) else []
+    return list(_lookups(node.op, node.inputs, 0))
 
 
-def _of_entries(node: Apply, variables: Sequence[Variable]) -> Iterator[Lookup]:
-    axis = 0
-    for entry in indices_from_subtensor(variables, node.op.idx_list):
+@singledispatch
+def _lookups(op: Op, inputs: Sequence[Variable], batch: int) -> Iterator[Lookup]:
+    """Yield what an operation indexes; its inputs may have axes of a batch before its own."""
+    yield from ()
+
+
+@_lookups.register(Blockwise)
+def _of_blockwise(op: Any, inputs: Sequence[Variable], batch: int) -> Iterator[Lookup]:
+    return _lookups(op.core_op, inputs, inputs[0].type.ndim - len(op.inputs_sig[0]))
+
+
+@_lookups.register(OpFromGraph)
+def _of_inner_graph(op: Op, inputs: Sequence[Variable], batch: int) -> Iterator[Lookup]:
+    graph = inner_graph(op)
+    outside = dict(zip(graph.inputs, inputs, strict=True))
+    for node in graph.apply_nodes:
+        for found in lookups(node):
+            array, index = node.inputs[found.array], found.index
+            if array in outside and (index in outside or isinstance(index, Constant)):
+                yield replace(
+                    found,
+                    array=list(graph.inputs).index(array),
+                    axis=found.axis + batch,
+                    index=outside.get(index, index),
+                    mask_axis=None if found.mask_axis is None else found.mask_axis + batch,
+                    batch=found.batch + batch,
+                )
+
+
+@_lookups.register(Scan)
+def _of_sequences(op: Any, inputs: Sequence[Variable], batch: int) -> Iterator[Lookup]:
+    for i in range(1, 1 + op.info.n_seqs) if not batch else ():
+        yield Lookup(i, 0, inputs[0], is_count=True)
+
+
+def _of_entries(op: Any, inputs: Sequence[Variable], batch: int) -> Iterator[Lookup]:
+    axis, is_basic = batch, isinstance(op, Subtensor | IncSubtensor) and not batch
+    indices = inputs[1 if isinstance(op, INDEXING) else 2 :]
+    for entry in indices_from_subtensor(indices, op.idx_list):
         dtype = getattr(getattr(entry, "type", None), "dtype", None)
-        if dtype in ps.discrete_dtypes and dtype != "bool":
-            yield Lookup(0, axis, entry, isinstance(node.op, Subtensor | IncSubtensor))
         if dtype == "bool":
-            axis += entry.type.ndim
-        elif dtype is not None or isinstance(entry, slice):  # else a new axis
+            for mask_axis in range(batch, entry.type.ndim):
+                yield Lookup(0, axis, entry, mask_axis=mask_axis, batch=batch)
+                axis += 1
+            continue
+        if dtype in ps.discrete_dtypes:
+            yield Lookup(0, axis, entry, is_basic, batch=batch)
+        if dtype is not None or isinstance(entry, slice):  # else a new axis
             axis += 1
+
+
+for _kind in (*INDEXING, *increment_ops):
+    _lookups.register(_kind, _of_entries)
+
+
+class MaskFits(CheckAndRaise):
+    """Gives a mask whose axes are as long as those that it indexes."""
+
+
+_MASK_FITS = MaskFits(IndexError, "a boolean index is not as long as the axis that it indexes")
+
+
+def check_masks(fgraph: FunctionGraph) -> None:
+    """Let a graph raise NumPy's ``IndexError`` for a mask of another length than its axis.
+
+    PyTensor rewrites masks for Numba to the numbers of their true elements, which say nothing of
+    the length.  `fgraph` has not been rewritten yet.
+    """
+    for node in fgraph.toposort():
+        if isinstance(node.op, MaskFits | OpFromGraph):
+            continue  # (PyTensor rewrites an inner graph by itself)
+        masks: dict[Variable, list[Variable]] = {}
+        for lookup in lookups(node):
+            mask, array = lookup.index, node.inputs[lookup.array]
+            if lookup.mask_axis is None:
+                continue
+            lengths = mask.type.shape[lookup.mask_axis], array.type.shape[lookup.axis]
+            if None in lengths or lengths[0] != lengths[1]:
+                fits = eq(mask.shape[lookup.mask_axis], array.shape[lookup.axis])
+                masks.setdefault(mask, []).append(fits)
+        for mask, fits in masks.items():
+            checked = copy_stack_trace(node.outputs[0], _MASK_FITS(mask, *fits))
+            for i in [i for i, v in enumerate(node.inputs) if v is mask]:
+                fgraph.change_node_input(
+                    node, i, checked, reason="check_masks", import_missing=True
+                )
 
 
 def is_inside(node: Apply, lookup: Lookup) -> bool:
@@ -109,6 +182,8 @@ def is_inside(node: Apply, lookup: Lookup) -> bool:
     length = array.type.shape[lookup.axis] if isinstance(array.type, TensorType) else None
     if lookup.is_count:
         return _counts(lookup.index, array, length)
+    if lookup.mask_axis is not None:
+        return length_of(array, lookup.axis) == length_of(lookup.index, lookup.mask_axis)
     if _is_every_place(lookup.index, array, lookup.axis):
         return True
     known = limits(lookup.index)
@@ -138,6 +213,12 @@ def length_of(array: Variable, axis: int) -> int | tuple[Variable, int]:
     while (node := array.owner) is not None:
         if isinstance(node.op, increment_ops):
             array = node.inputs[0]
+            continue
+        if isinstance(node.op, Elemwise):
+            long = [v for v in node.inputs if not v.type.broadcastable[axis]]
+            if not long:
+                break
+            array = long[0]
             continue
         if not isinstance(node.op, Alloc):
             break
@@ -214,12 +295,22 @@ def check(node: Apply, values: Sequence[Any]) -> None:
     ValueError
     """
     for lookup in lookups(node):
-        index, length = lookup.index, np.shape(values[lookup.array])[lookup.axis]
+        index, shape = lookup.index, np.shape(values[lookup.array])
         known = index.data if isinstance(index, Constant) else values[node.inputs.index(index)]
         if lookup.is_count:
             check_sequence(lookup.array - 1, values[lookup.array], int(known))
             continue
-        found = np.asarray(known)
+        found, length = np.asarray(known), shape[lookup.axis]
+        if 0 in shape[: lookup.batch]:
+            continue  # the operation never runs
+        if lookup.mask_axis is not None:
+            if found.shape[lookup.mask_axis] != length:
+                raise IndexError(
+                    f"boolean index did not match indexed array along axis {lookup.axis}; size of "
+                    f"axis is {length} but size of corresponding boolean axis is "
+                    f"{found.shape[lookup.mask_axis]}"
+                )
+            continue
         outside = (found < -length) | (found >= length)
         if outside.any():
             raise IndexError(

@@ -290,6 +290,7 @@ class GuardMode(WatchedMode):
             db,
             anywhere=policy.anywhere,
             restore=policy.restore,
+            check_indices=policy.check_indices,
             names=policy.names,
         )
         if recorder.log is not None:

@@ -12,7 +12,7 @@ from theanoguard._backends import backend_of
 from theanoguard._context import setting
 from theanoguard._provenance import attach, leave_origins, watch_rewriting
 from theanoguard._pytensor import Mode, is_numeric, protect
-from theanoguard.guard.bounds import KeepsIndices
+from theanoguard.guard.bounds import KeepsIndices, check_masks
 from theanoguard.guard.lost import POSITION, ShowLost
 from theanoguard.guard.partly import read_in_part
 from theanoguard.guard.plan import is_large_state, overwritten
@@ -26,10 +26,16 @@ class Watched(GraphRewriter):
     """A rewriter that tracks provenance and exemptions, and keeps indices, while it runs."""
 
     def __init__(
-        self, rewriter: GraphRewriter, keeps_inputs: bool, restore: bool, unused: set[str]
+        self,
+        rewriter: GraphRewriter,
+        keeps_inputs: bool,
+        checks_masks: bool,
+        restore: bool,
+        unused: set[str],
     ) -> None:
         self.rewriter = rewriter
         self.keeps_inputs = keeps_inputs
+        self.checks_masks = checks_masks
         self.restore = restore
         self.unused = unused
 
@@ -54,6 +60,8 @@ class Watched(GraphRewriter):
 
     def apply(self, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> Any:
         with setting(_inside, True), watch_rewriting():
+            if self.checks_masks:
+                check_masks(fgraph)
             result = self.rewriter.apply(fgraph, *args, **kwargs)
         leave_origins(fgraph)
         return result
@@ -75,6 +83,8 @@ class WatchedMode(Mode):
         Whether they hide no Inf either.
     restore : bool
         Whether a failed call leaves the arrays of shared variables as they were.
+    check_indices : bool
+        Whether the length of a boolean index is checked where PyTensor's rewrites drop it.
     names : iterable of str
         Patterns of names of which the first function that is compiled should have one each.
     """
@@ -84,11 +94,13 @@ class WatchedMode(Mode):
         *args: Any,
         anywhere: bool = False,
         restore: bool = True,
+        check_indices: bool = True,
         names: Iterable[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self._restore = restore
+        self._check_indices = check_indices
         self._unused = set(names)
         self._optimizer: Any
         if isinstance(self._optimizer, RewriteDatabaseQuery):
@@ -98,4 +110,6 @@ class WatchedMode(Mode):
     def optimizer(self) -> Watched:
         backend = backend_of(self.linker)
         keeps_inputs = backend is not None and backend.keeps_arguments
-        return Watched(super().optimizer, keeps_inputs, self._restore, self._unused)
+        checks_masks = backend is not None and backend.drops_masks and self._check_indices
+        unused = self._unused
+        return Watched(super().optimizer, keeps_inputs, checks_masks, self._restore, unused)

@@ -10,4 +10,5 @@ BACKEND = Backend(
     linkers=("numba",),
     package="numba",
     keeps_arguments=True,
+    drops_masks=True,
 )

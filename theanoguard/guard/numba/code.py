@@ -529,7 +529,7 @@ def numba_funcify_watch_true(op: Any, **kwargs: Any) -> Callable:
 
 @register_funcify_default_op_cache_key(Within)
 def numba_funcify_within(op: Any, node: Apply, **kwargs: Any) -> Callable:
-    axis = op.axis
+    axis, batch = op.axis, op.batch
     error: type[Exception] = IndexError
     text = "an index is out of bounds"
     if op.is_count:
@@ -557,7 +557,7 @@ def numba_funcify_within(op: Any, node: Apply, **kwargs: Any) -> Callable:
 
     @numba_njit
     def within(array: Any, index: Any) -> int:
-        if worst(index, array.shape[axis]) < 0:
+        if worst(index, array.shape[axis]) < 0 and 0 not in array.shape[:batch]:
             raise error(text)
         return 0
 

@@ -9,7 +9,7 @@ states are put back, so that this is the same call.
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -355,7 +355,9 @@ class NumbaGuardLinker(GuardedLinker, NumbaLinker):
         code, _ = numba_code()
         fgraph = self.fgraph
         with watch_rewriting():
-            plan = NumbaPlan(fgraph, order, self.policy, code.inner_graphs)
+            prepare = bounds.check_masks if self.policy.check_indices else None
+            inner_graphs = partial(code.inner_graphs, prepare=prepare)
+            plan = NumbaPlan(fgraph, order, self.policy, inner_graphs)
 
         def compiled(reliance: Reliance | None) -> Program:
             if reliance is None:

@@ -131,13 +131,17 @@ class Within(_Reader):
     is_count : bool
         Whether the index is a number of steps, each of which reads an element.  Then a
         ``ValueError`` is raised, as PyTensor does on C.
+    batch : int
+        How many axes of the array stand before those of the operation.  If one is empty, the
+        operation never runs.
     """
 
-    __props__ = ("axis", "is_count")
+    __props__ = ("axis", "is_count", "batch")
 
-    def __init__(self, axis: int, is_count: bool = False) -> None:
+    def __init__(self, axis: int, is_count: bool = False, batch: int = 0) -> None:
         self.axis = axis
         self.is_count = is_count
+        self.batch = batch
 
 
 class InDomain(CompiledOp):

@@ -329,7 +329,12 @@ class Writer:
         for lookup in bounds.lookups(node):
             array, index = node.inputs[lookup.array], lookup.index
             known = index, bounds.length_of(array, lookup.axis), lookup.is_count
-            if lookup.is_basic or known in self._within or bounds.is_inside(node, lookup):
+            if (
+                lookup.is_basic
+                or lookup.mask_axis is not None  # `MaskFits` has checked it
+                or known in self._within
+                or bounds.is_inside(node, lookup)
+            ):
                 continue
             self._within.add(known)
             self.n_read += not lookup.is_count
@@ -337,7 +342,7 @@ class Writer:
             if isinstance(index, Constant):
                 index = as_tensor(np.array(bounds.limits(index)))
             array = self._get(array)
-            op = Within(lookup.axis, lookup.is_count)
+            op = Within(lookup.axis, lookup.is_count, lookup.batch)
             self._append(op.make_node(array, self._get(index)))
 
     def _mind_parameters(self, node: Apply) -> None:
@@ -374,6 +379,11 @@ class Writer:
         self._append(watch.make_node(elements, self._signals))
 
     def _write(self, node: Apply) -> None:
+        if isinstance(node.op, bounds.MaskFits):
+            self.signals = True
+            if not self.plan.certain.issuperset(node.outputs):  # of a branch that is not taken
+                self._new[node.outputs[0]] = self._get(node.inputs[0])
+                return
         is_loss = not (self._overwrote or self.plan.given_up.isdisjoint(overwritten(node)))
         self._overwrote |= is_loss
         harms = is_loss or (self._raises and not self._harmless[node])
