@@ -7,7 +7,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from guarding import backend, computes_both_branches
+from guarding import NO_LOOPS, backend, computes_both_branches, plain_mode
 from pytensor.tensor.basic import Alloc
 
 from theanoguard import GuardError, GuardMode, events_of
@@ -133,6 +133,16 @@ def test_the_documented_indices_that_nobody_checks(name):
     x, k = pt.dvector("x"), pt.lscalar("k")
     fn = pytensor.function([x, k], UNKEPT[name](x, k), mode=GuardMode())
     np.testing.assert_array_equal(fn(X, 5), fn(X, 0))
+
+
+@pytest.mark.not_on(pytorch=NO_LOOPS)
+def test_a_loop_without_a_state_is_computed_at_once_as_without_a_guard():
+    x = pt.dvector("x")
+    doubled = pytensor.scan(lambda v: v * 2, sequences=[x], n_steps=6, return_updates=False)
+    modes = plain_mode(), GuardMode()
+    results = [pytensor.function([x], doubled, mode=m)(np.arange(5.0)) for m in modes]
+    np.testing.assert_array_equal(*results)
+    assert len(results[1]) == 5
 
 
 @pytest.mark.not_on(jax="JAX clips indices", pytorch="PyTorch takes long to compile these")
