@@ -435,7 +435,7 @@ class Reader(ast.NodeVisitor):
             self.add(node, what, remedy)
         elif isinstance(node, ast.Name):
             for division in self.divided.get(node.id, ()):
-                if (division.lineno, what, remedy) not in self.found:
+                if (getattr(division, "lineno", 0), what, remedy) not in self.found:
                     self.add(division, what, remedy)
         elif isinstance(node, (ast.BinOp, ast.Tuple, ast.List, ast.Slice, ast.UnaryOp)):
             for child in ast.iter_child_nodes(node):
