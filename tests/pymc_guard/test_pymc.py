@@ -1248,7 +1248,7 @@ def test_a_fault_in_one_step_costs_that_step_only(model, monkeypatch, step):
     def fault(*args):
         raise KeyError("planted")
 
-    monkeypatch.setattr(explaining._Explaining, step, fault)
+    monkeypatch.setattr(explaining.Explaining, step, fault)
     found = theanoguard.pymc.explain(model, {"a": [-1.0, 1.0]})
     assert (found.bad[0].term, found.bad[0].event.kind) == ("y", "nan")
     assert all("KeyError: 'planted'" in text for text in found.failed)

@@ -117,7 +117,7 @@ def witnessed(
     search.run([target for target in targets if target is not None])
     if not search.tried and search.error is None:
         raise NotSearched("lint() had no time to try an input.\nRaise seconds=.")
-    if search.error is not None and not search.faults:
+    if search.error is not None and not search.faults and not search.ran:
         _refuse(search)
     faults = list(search.faults.values())
     found: dict[Finding, None] = {}

@@ -403,6 +403,8 @@ def _float32_sum(node: Apply, view: GraphView) -> Iterator[Found]:
         axes = [x.type.ndim - 1]
     else:
         return
+    if not x.type.ndim:  # (PyTensor writes the core of a batched sum like this)
+        return
     precision = precision or x.type.dtype
     count = int(np.prod([x.type.shape[axis] or 1 for axis in axes], dtype="int64"))
     if precision in ("float16", "float32") and count >= HUGE_SUM:

@@ -340,6 +340,7 @@ class Search:
     flushed: dict[Any, Fault] = field(default_factory=dict)
     repaired: dict[Any, SourceLine | None] = field(default_factory=dict)
     tried: int = 0
+    ran: int = 0  # tries that gave results
     error: BaseException | None = None
     deadline: float = 0.0
     has_targets: bool = False
@@ -389,6 +390,7 @@ class Search:
             self.error = error.__cause__
             return False
         self.error = None
+        self.ran += 1
         masks = program.bad(results)
         replay = program.replay(values, kernels)
         for output, mask in masks.items():

@@ -3,6 +3,8 @@
 PyMC is optional (extra ``pymc``).  Importing this package does not import it.
 """
 
+from theanoguard.pymc.auditing import DataFault
+from theanoguard.pymc.checking import ModelCheck, ModelFinding, check
 from theanoguard.pymc.divergences import DivergenceGroup, Divergences, explain_divergences
 from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.linting import lint
@@ -12,11 +14,15 @@ from theanoguard.pymc.running import guarding
 
 __all__ = [
     "BadTerm",
+    "DataFault",
     "DivergenceGroup",
     "Divergences",
+    "ModelCheck",
     "ModelExplanation",
+    "ModelFinding",
     "SamplingError",
     "Where",
+    "check",
     "explain",
     "explain_divergences",
     "guarding",

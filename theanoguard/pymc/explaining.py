@@ -29,11 +29,10 @@ from theanoguard.pymc.library import inside_library
 from theanoguard.pymc.links import Fault, fault_of, scaling, without_clamp
 from theanoguard.pymc.modes import model_lines
 from theanoguard.pymc.parameters import distribution_of, given_parameters, misfits
-from theanoguard.pymc.points import compiled, pymc_of
+from theanoguard.pymc.points import Point, compiled, prior_points, pymc_of
 from theanoguard.pymc.records import BadTerm, ModelExplanation, array_text
 from theanoguard.pymc.support import aligned, support_of
 
-Point = dict[str, Any]
 Index = tuple[int, ...]
 Values = dict[Any, Any]  # by variable
 Key = tuple[str, str | None]  # a term, and the variable of a gradient
@@ -175,7 +174,7 @@ def explain(
     See ``examples/pymc_explain.py``.
     """
     pymc = pymc_of("explain", model)
-    explaining = _Explaining(pymc, model, point)
+    explaining = Explaining(pymc, model, point)
     found = explaining.result()
     alone = [bad.data for bad in found.bad if bad.numpy_alone]
     if alone:
@@ -184,15 +183,15 @@ def explain(
         found = replace(found, notes=(*found.notes, note))
     if not found.ok or not prior_draws:
         return found
-    for draw, drawn in enumerate(_prior_points(pymc, model, prior_draws)):
+    for draw, drawn in enumerate(prior_points(pymc, model, prior_draws)):
         if explaining.is_bad_at(drawn):
-            return replace(_Explaining(pymc, model, drawn).result(), prior_draw=draw)
+            return replace(Explaining(pymc, model, drawn).result(), prior_draw=draw)
     return found
 
 
 def explain_on_c(model: Any, point: Mapping[str, Any]) -> ModelExplanation:
     """Explain a point as :func:`explain`, where PyTensor's C code computes it."""
-    return _Explaining(pymc_of("explain", model), model, point, on_c=True).result()
+    return Explaining(pymc_of("explain", model), model, point, on_c=True).result()
 
 
 def of_distributions(model: Any, point: Mapping[str, Any], mode: str) -> str:
@@ -200,7 +199,7 @@ def of_distributions(model: Any, point: Mapping[str, Any], mode: str) -> str:
 
     `mode` is PyTensor's name of a mode.  "" if none does.
     """
-    explaining = _Explaining(pymc_of("of_distributions", model), model, point)
+    explaining = Explaining(pymc_of("of_distributions", model), model, point)
     faults = (
         inside_library(model, variable, explaining._evaluate, mode) for variable in model.basic_RVs
     )
@@ -224,22 +223,8 @@ def of_prior(model: Any, n: int = 20) -> str:
 
 def _n_bad_of_prior(model: Any, n: int) -> int:
     pymc = pymc_of("explain", model)
-    explaining = _Explaining(pymc, model, None)
-    return sum(map(explaining.is_bad_at, _prior_points(pymc, model, n)))
-
-
-def _prior_points(pymc: Any, model: Any, n: int) -> Iterator[Point]:
-    """Yield points, by the names of the value variables, that are drawn from the prior."""
-    values = {}
-    for rv in model.free_RVs:
-        transform = model.rvs_to_transforms.get(rv)
-        drawn = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
-        values[model.rvs_to_values[rv].name] = drawn
-    mode = Mode("py", "fast_compile")
-    with unguarded():
-        draws = pymc.draw(list(values.values()), draws=n, random_seed=0, mode=mode)
-    for number in range(n):
-        yield {name: drawn[number] for name, drawn in zip(values, draws, strict=True)}
+    explaining = Explaining(pymc, model, None)
+    return sum(map(explaining.is_bad_at, prior_points(pymc, model, n)))
 
 
 def _point(model: Any, point: Mapping[str, Any] | None) -> Point:
@@ -317,7 +302,7 @@ def _of_data(name: str, variable: Any, data: Any, inside: Any, holds: Callable[[
     return next((f"\nGive {text} as data: all of these values lie inside." for text in told), "")
 
 
-class _Explaining:
+class Explaining:
     def __init__(
         self, pymc: Any, model: Any, point: Mapping[str, Any] | None, on_c: bool = False
     ) -> None:
@@ -328,6 +313,7 @@ class _Explaining:
         self.point = _point(model, point)
         self.variables = [*model.basic_RVs, *model.potentials]
         self.of_terms: Any = None
+        self.gradient_of: Any = None
         self.policy = make_policy(
             True,
             True,
@@ -393,14 +379,32 @@ class _Explaining:
 
     def is_bad_at(self, point: Point) -> bool:
         """Return whether a term is bad at a whole point that lies in the domains of its values."""
+        return bool(self.bad_terms_at(point))
+
+    def bad_terms_at(self, point: Point) -> list[str]:
+        """Return the names of the terms that are bad at a whole point, as :meth:`is_bad_at`."""
         if not all(np.isfinite(value).all() for value in point.values()):
-            return False  # (of a draw, the values of an ordered variable may be NaN)
+            return []  # (of a draw, the values of an ordered variable may be NaN)
+        values = self.functions(slopes=False)[0](point)
+        named = zip(self.names, values, strict=True)
+        return [name for name, value in named if self.policy.is_bad(value)]
+
+    def functions(self, slopes: bool = True) -> tuple[Callable, Any]:
+        """Return functions from a whole point to the terms, and to the gradient of their sum."""
         if self.of_terms is None:
             self._run(self.terms)
             self.of_terms = self.compiled
-        whole = _point(self.model, point)
-        values = self.of_terms(*(whole[v.name] for v in self.model.value_vars))
-        return any(map(self.policy.is_bad, values))
+        if slopes and self.gradient_of is None:
+            self._gradient(set())
+
+        def at(function: Any) -> Callable:
+            def compute(point: Point) -> Any:
+                whole = _point(self.model, point)
+                return function(*(whole[v.name] for v in self.model.value_vars))
+
+            return compute
+
+        return at(self.of_terms), at(self.gradient_of) if slopes else None
 
     def _values(self, outputs: list[Any], keys: list[Key]) -> tuple[list[Any], list[BadTerm]]:
         """Return the values of some outputs, and the bad ones among them, explained.

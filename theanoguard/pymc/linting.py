@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
-from pytensor.compile.mode import Mode
 
 from theanoguard._arguments import checked
 from theanoguard._lint import (
@@ -19,7 +18,7 @@ from theanoguard._lint import (
 )
 from theanoguard._lint.bounds import of_arrays
 from theanoguard.pymc.modes import model_lines
-from theanoguard.pymc.points import pymc_of, unconstraining
+from theanoguard.pymc.points import prior_points, pymc_of
 
 DRAWS = 60
 """Draws from the prior."""
@@ -116,16 +115,9 @@ def points_of(model: Any, draws: int, seed: int) -> list[Mapping[Any, Any]]:
     """Return the initial point and points that are drawn from the prior, by value variable."""
     import pymc
 
-    start = model.initial_point(random_seed=seed)
-    points = [start]
-    if model.free_RVs:
-        plain = Mode("py", "fast_compile")
-        drawn = pymc.draw(model.free_RVs, draws=draws, random_seed=seed, mode=plain)
-        drawn = drawn if isinstance(drawn, list | tuple) else [drawn]
-        to_point = unconstraining(model)
-        names = [rv.name for rv in model.free_RVs]
-        rows = [dict(zip(names, (d[i] for d in drawn), strict=True)) for i in range(draws)]
-        points += [point for row in rows if _is_finite(point := to_point(row))]
+    points = [model.initial_point(random_seed=seed)]
+    if model.free_RVs and draws:
+        points += filter(_is_finite, prior_points(pymc, model, draws, seed))
     return [
         {v: np.asarray(point[v.name], v.type.dtype) for v in model.value_vars} for point in points
     ]

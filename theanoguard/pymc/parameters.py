@@ -13,6 +13,7 @@ import numpy as np
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor import constant
+from pytensor.tensor.type import integer_dtypes
 
 from theanoguard._steps import attempt, failures
 from theanoguard.pymc.broadcasts import Lengths, crossing
@@ -44,6 +45,7 @@ def noting_parameters(original: Any) -> Any:
         made.tag.given_to = cls.__name__
         with failures():
             attempt("the parameters", None, _note_parameters, made, names, given)
+            attempt("the data", None, _note_data, made, given.get("observed"))
         return made
 
     return staticmethod(__new__)
@@ -53,6 +55,20 @@ def _note_parameters(made: Any, names: Iterable[str], given: Mapping[str, Any]) 
     made.tag.given_parameters = {
         name: _as_variable(given[name]) for name in names if given.get(name) is not None
     }
+
+
+def _note_data(made: Any, observed: Any) -> None:
+    """Keep data with fractions, of which PyMC makes whole numbers without a word."""
+    if observed is None or made.dtype not in integer_dtypes or isinstance(observed, Variable):
+        return
+    data = np.ma.getdata(observed) if np.ma.isMaskedArray(observed) else np.asarray(observed)
+    if data.dtype.kind == "f":
+        made.tag.given_data = data
+
+
+def given_data(variable: Any) -> Any:
+    """Return the data with fractions that an observed variable of whole numbers was given."""
+    return getattr(variable.tag, "given_data", None)
 
 
 def _as_variable(parameter: Any) -> Any:

@@ -1,6 +1,6 @@
 """The draws of a trace as points of a model's value variables, and the points where it diverged."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,8 @@ from pytensor.graph.replace import clone_replace
 from theanoguard._arguments import refuse
 from theanoguard._pytensor import Mode, config
 from theanoguard.guard.pausing import unguarded
+
+Point = dict[str, Any]
 
 DIVERGED = {"start": "divergence_point_source", "end": "divergence_point_dest"}
 """What PyMC's warning holds of a trajectory that diverged: its last sound point, and the next."""
@@ -76,6 +78,46 @@ def unconstraining(model: Any) -> Callable:
     compute = of_draws(model, outputs)
     names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
     return lambda draw: dict(zip(names, compute(draw), strict=True))
+
+
+def prior_points(pymc: Any, model: Any, n: int, seed: int = 0) -> Iterator[Point]:
+    """Yield points, by the names of the value variables, that are drawn from the prior.
+
+    A variable without draws, such as ``pm.Flat``, is moved around its starting value.
+    """
+    start = model.initial_point(random_seed=seed)
+    mode = Mode("py", "fast_compile")
+    values: dict[str, Any] = {}
+    moved: dict[Any, Any] = {}
+    with unguarded():
+        for rv in model.free_RVs:
+            transform = model.rvs_to_transforms.get(rv)
+            name = model.rvs_to_values[rv].name
+            if _has_draws(pymc, rv, moved, mode):
+                drawn = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+            else:
+                shape = np.shape(start[name])
+                drawn = start[name] + pymc.Uniform.dist(-1, 1, shape=shape)
+                moved[rv] = (
+                    drawn if transform is None else transform.backward(drawn, *rv.owner.inputs)
+                )
+                if rv.type != moved[rv].type:
+                    moved[rv] = rv.type.filter_variable(moved[rv], allow_convert=True)
+            values[name] = getattr(drawn, "values", drawn)
+        outputs = clone_replace(list(values.values()), moved) if moved else list(values.values())
+        draws = pymc.draw(outputs, draws=n, random_seed=seed, mode=mode)
+    for number in range(n):
+        yield {name: drawn[number] for name, drawn in zip(values, draws, strict=True)}
+
+
+def _has_draws(pymc: Any, rv: Any, moved: Mapping[Any, Any], mode: Any) -> bool:
+    """Return whether a random variable can be drawn, if `moved` stand for those that cannot."""
+    outputs = clone_replace([rv], moved) if moved else [rv]
+    try:
+        pymc.draw(outputs, draws=1, random_seed=0, mode=mode)
+    except Exception:  # (an operation of PyMC or of the user's may raise whatever it likes)
+        return False
+    return True
 
 
 @dataclass(frozen=True)

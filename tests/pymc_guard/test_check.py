@@ -1,0 +1,206 @@
+"""``theanoguard.pymc.check``: faulty models with their cause, and silence on sound ones."""
+
+import importlib.util
+import json
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+
+import theanoguard.pymc
+
+if importlib.util.find_spec("pymc") is None:
+    pytest.skip("PyMC is not installed (tox -e pymc)", allow_module_level=True)
+import healthy
+import pymc as pm
+
+X = np.linspace(-1, 1, 20)
+W = np.eye(6, k=1) + np.eye(6, k=-1)
+
+
+class WrongSign(Op):
+    """The square, with a derivative of the wrong sign."""
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = np.asarray(inputs[0] ** 2)
+
+    def grad(self, inputs, gradients):
+        return [-2 * inputs[0] * gradients[0]]
+
+    def pullback(self, inputs, outputs, gradients):
+        return self.grad(inputs, gradients)
+
+
+def scale_of_any_sign():
+    pm.Normal("y", 0, sigma=pm.Normal("s", 1, 1), observed=X)
+
+
+def shape_of_any_sign():
+    pm.Gamma("y", alpha=pm.Normal("alpha", 2, 2), beta=1, observed=X + 2)
+
+
+def concentration_of_any_sign():
+    pm.VonMises("y", 0, kappa=pm.Normal("kappa", 1, 1), observed=X)
+
+
+def index_out_of_bounds():
+    group = pm.DiscreteUniform("group", 0, 5)
+    pm.Normal("y", pt.as_tensor(X[:3])[group], 1, observed=0.5)
+
+
+def infinite_data():
+    pm.Normal("y", 0, 1, observed=np.append(X, np.inf))
+
+
+def percent():
+    pm.Beta("y", 2, pm.HalfNormal("b", 2), observed=[10.0, 25.0, 60.0])
+
+
+def geometric_from_0():
+    pm.Geometric("y", pm.Beta("p", 2, 2), observed=[0, 1, 4, 2])
+
+
+def counts_with_fractions():
+    pm.Poisson("y", pm.HalfNormal("rate", 2), observed=[2.5, 1, 3, 4, 5, 6.1])
+
+
+def code_for_missing():
+    pm.Normal("y", pm.Normal("m"), 1, observed=[2.5, 1, 3, 4, 5, 6.1, -99])
+
+
+def index_of_nan():
+    group = np.array([0, 1, -(2**63), 1, 0])
+    pm.Normal("y", pm.Normal("m", shape=2)[group], 1, observed=np.arange(5.0))
+
+
+def far_from_0():
+    years = np.arange(2000.0, 2020.0)
+    pm.Normal("y", pm.Normal("a") + pm.Normal("b") * years, 1, observed=X)
+
+
+def year_and_its_square():
+    years = np.arange(2000.0, 2020.0) - 1990
+    columns = np.column_stack([years + 300, (years + 300) ** 2])
+    pm.Normal("y", pt.dot(columns, pm.Normal("b", shape=2)), 1, observed=X)
+
+
+def wrong_gradient():
+    pm.Normal("y", WrongSign()(pm.Normal("a", 3, 1)), 1, observed=X)
+
+
+def branch_without_gradient():
+    power, y = pm.Normal("power"), np.exp(X + 1)
+    is_0 = pt.eq(power, 0)
+    moved = pt.switch(is_0, pt.log(y), (y**power - 1) / pt.switch(is_0, 1, power))
+    pm.Potential("q", -(moved**2).sum())
+
+
+def free_intercepts():
+    pm.Categorical("y", logit_p=pm.Flat("a", shape=3), observed=[0, 1, 2, 1, 0])
+
+
+FAULTY = {
+    scale_of_any_sign: ("prior", "y", "sigma > 0"),
+    shape_of_any_sign: ("prior", "y", "alpha > 0"),
+    concentration_of_any_sign: ("prior", "y", "kappa > 0"),
+    index_out_of_bounds: ("prior", "y", "IndexError"),
+    infinite_data: ("start", "y", "observed y[20] = inf"),
+    percent: ("start", "y", "Give y / 100 as data"),
+    geometric_from_0: ("start", "y", "whole numbers of at least 1"),
+    counts_with_fractions: ("data", "y", "y[0] is 2.5 in your data and 2.0 in the model"),
+    code_for_missing: ("data", "y", "y[6] is -99.0"),
+    index_of_nan: ("data", "an array", "a NaN that was cast to an integer"),
+    far_from_0: ("data", "an array", "the mean 2009.5"),
+    year_and_its_square: ("data", "an array", "columns 0.0 and 1.0"),
+    wrong_gradient: ("gradient", "y", "Check the gradient of WrongSign"),
+    branch_without_gradient: ("gradient", "q", "the branch that"),
+    free_intercepts: ("propriety", "a", "does not fall"),
+}
+
+
+def built(make):
+    with pm.Model() as model:
+        make()
+    return model
+
+
+@pytest.mark.parametrize("make", FAULTY, ids=lambda make: make.__name__)
+def test_fault_is_found_at_its_line(make):
+    part, term, words = FAULTY[make]
+    found = theanoguard.pymc.check(built(make), seconds=0)
+    assert not found.failed
+    [finding] = [f for f in found.findings if f.part == part and words in str(f)]
+    assert finding.term == term
+    if finding.source is not None:
+        assert finding.source.function == make.__name__
+    [plain] = [one for one in json.loads(found.to_json())["findings"] if words in one["text"]]
+    assert plain["part"] == part and plain["term"] == term
+
+
+def test_share_of_draws_is_that_of_the_prior():
+    found = theanoguard.pymc.check(built(scale_of_any_sign), draws=400, seconds=0)
+    [finding] = found.findings
+    assert finding.share == pytest.approx(0.159, abs=0.06)  # of Normal(1, 1), below 0
+    assert float(finding.point["s"]) <= 0
+
+
+def conditional_autoregression():
+    phi = pm.CAR("phi", mu=np.zeros(6), tau=1.0, alpha=0.9, W=W)
+    pm.Poisson("y", pm.math.exp(1 + phi), observed=[1, 3, 2, 5, 4, 6])
+
+
+def intrinsic_autoregression():
+    phi = pm.ICAR("phi", W=W)
+    rate = pm.math.exp(pm.Normal("a") + phi)
+    pm.Poisson("y", rate, observed=[1, 3, 2, 5, 4, 6])
+
+
+def flat_with_data():
+    mean, scale = pm.Flat("mean"), pm.HalfFlat("scale")
+    pm.Normal("y", mean, scale, observed=[1.0, 2.0, 4.0])
+
+
+def kink_at_the_start():
+    pm.Normal("y", pt.maximum(pm.Normal("a"), 0), 1, observed=X)
+
+
+WITHOUT_DRAWS = [conditional_autoregression, intrinsic_autoregression, flat_with_data]
+
+
+@pytest.mark.parametrize("make", [*WITHOUT_DRAWS, kink_at_the_start])
+def test_sound_model_without_draws_or_with_a_kink(make):
+    assert theanoguard.pymc.check(built(make), seconds=0).ok
+
+
+@pytest.mark.parametrize("make", WITHOUT_DRAWS)
+def test_lint_and_prior_draws_of_a_prior_without_draws(make):
+    model = built(make)
+    assert theanoguard.pymc.lint(model, seconds=0.3, draws=10) == []
+    assert theanoguard.pymc.explain(model, prior_draws=5).ok
+
+
+@pytest.mark.parametrize("make", [scale_of_any_sign, shape_of_any_sign, infinite_data])
+def test_lint_of_a_model_whose_parameter_check_fails(make):
+    theanoguard.pymc.lint(built(make), seconds=0.3)  # does not raise
+
+
+SOUND = ["gumbel", "student_t", "censored", "gaussian_process", "correlated", "stick_breaking"]
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_sound_model_has_no_finding(name):
+    found = theanoguard.pymc.check(healthy.MODELS[name](), draws=50, seconds=0.5)
+    assert found.ok, str(found)
+
+
+def test_arguments():
+    model = built(flat_with_data)
+    with pytest.raises(ValueError, match="draws must not be negative"):
+        theanoguard.pymc.check(model, draws=-1)
+    with pytest.raises(TypeError, match=r"model must be a pymc.Model"):
+        theanoguard.pymc.check(3)

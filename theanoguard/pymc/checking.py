@@ -1,0 +1,502 @@
+"""One check of a PyMC model before it is sampled: its start, its prior, its data and gradients."""
+
+import json
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.scalar.basic import EQ, Switch
+
+from theanoguard._arguments import checked, refuse
+from theanoguard._graph import scalar_class, viewed
+from theanoguard._lint import Finding
+from theanoguard._lint.matching import NotSearched
+from theanoguard._provenance import SourceLine, source_line
+from theanoguard._provenance.places import printable, source_text
+from theanoguard._shown import displayed
+from theanoguard._steps import attempt, failures
+from theanoguard.explain.facts.naming import name_of, number_text
+from theanoguard.explain.text.report import failed_lines
+from theanoguard.pymc.auditing import DataFault, audited
+from theanoguard.pymc.explaining import Explaining
+from theanoguard.pymc.linting import lint
+from theanoguard.pymc.points import Point, prior_points, pymc_of
+from theanoguard.pymc.records import BadTerm
+
+DRAWS = 100
+"""Draws from the prior."""
+
+SLOPES = 5
+"""Draws at which the gradient is compared with differences."""
+
+RARE = 0.05
+"""A term that is -inf at a smaller share of the prior's draws is left to the sampler: it rejects
+them.  A parameter outside of its domain, NaN and +inf are reported at any share."""
+
+EXPLAINED = 3
+"""Draws from the prior that are explained."""
+
+FAR = {False: (1e2, 1e4, 1e6), True: (10.0, 20.0, 40.0)}
+"""How far a value is moved to see whether the density falls; True for a value in logarithms."""
+
+
+@dataclass(frozen=True)
+class WrongGradient:
+    """A derivative of a term that differs from the differences of its values.
+
+    Parameters
+    ----------
+    term, by : str
+        Names of the term, and of the value variable.
+    analytic, numeric : float
+        Sum of the derivatives by all elements of `by`, in their direction of the largest mismatch.
+    suspects : tuple of str
+        The user's own operations in the term; else the branches that a condition chooses.
+    source : SourceLine or None
+        Of the first suspect.
+    """
+
+    term: str
+    by: str
+    analytic: float
+    numeric: float
+    suspects: tuple[str, ...] = ()
+    source: SourceLine | None = None
+
+    def __str__(self) -> str:
+        text = (
+            f"the gradient of {self.term} by {self.by} is {number_text(self.analytic)}, and the "
+            f"differences of its values give {number_text(self.numeric)}"
+        )
+        place = "" if self.source is None else f"\n  {source_text(self.source)}"
+        seen = f"\nCheck the gradient of {', '.join(self.suspects)}." if self.suspects else ""
+        return f"{text}{place}{seen}"
+
+
+@dataclass(frozen=True)
+class Improper:
+    """A free variable along which the log-density does not fall.
+
+    Parameters
+    ----------
+    variable : str
+    element : int or None
+        Of the flattened variable; None where all elements are moved together.
+    to : float
+        How far its value was moved.
+    change : float
+        Of the log-density, over the last step.
+    """
+
+    variable: str
+    element: int | None
+    to: float
+    change: float
+    source: SourceLine | None = None
+
+    def __str__(self) -> str:
+        at = "" if self.element is None else f" at element [{self.element}]"
+        place = "" if self.source is None else f"\n  {source_text(self.source)}"
+        return (
+            f"the log-density does not fall as {self.variable}{at} goes to "
+            f"{number_text(self.to)}: the data do not determine it, and its prior has no end"
+            f"{place}\nGive {self.variable} a proper prior, or fix one element of it."
+        )
+
+
+Detail = BadTerm | Finding | DataFault | WrongGradient | Improper
+
+
+@displayed
+@dataclass(frozen=True)
+class ModelFinding:
+    """One fault of a model.
+
+    Parameters
+    ----------
+    part : {"start", "prior", "search", "data", "gradient", "propriety"}
+        The part of the check that found it.
+    term : str
+        Name of the variable or term of the model.
+    detail : BadTerm, Finding, DataFault, WrongGradient or Improper
+        The facts.
+    share : float or None
+        At which share of the draws from the prior the term is bad.
+    point : dict of str to ndarray or None
+        A point at which it is, by the names of the value variables.
+    """
+
+    part: str
+    term: str
+    detail: Detail
+    share: float | None = None
+    point: Mapping[str, Any] | None = None
+
+    @property
+    def source(self) -> SourceLine | None:
+        """The user's line."""
+        return self.detail.source
+
+    def __str__(self) -> str:
+        often = "" if self.share is None else f"at {self.share:.0%} of the prior's draws "
+        return f"{self.part}: {often}{self.detail}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding as plain data."""
+        point = self.point or {}
+        return {
+            "part": self.part,
+            "term": self.term,
+            "kind": type(self.detail).__name__,
+            "share": self.share,
+            "line": None if self.source is None else source_text(self.source),
+            "text": str(self.detail),
+            "point": {name: np.asarray(value).tolist() for name, value in point.items()},
+        }
+
+
+@displayed
+@dataclass(frozen=True)
+class ModelCheck:
+    """The faults of a model that :func:`check` has found.
+
+    Parameters
+    ----------
+    findings : tuple of ModelFinding
+        In the order of the parts.
+    looked : tuple of str
+        What was checked, and how often.
+    failed : tuple of str
+        What could not be checked, and why.
+    """
+
+    findings: tuple[ModelFinding, ...]
+    looked: tuple[str, ...]
+    failed: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether all parts were checked and have found nothing."""
+        return not self.findings and not self.failed
+
+    def to_json(self) -> str:
+        """Return the findings as JSON."""
+        found = [finding.to_dict() for finding in self.findings]
+        return json.dumps({"findings": found, "looked": self.looked, "failed": self.failed})
+
+    def __str__(self) -> str:
+        n = len(self.findings)
+        head = f"{n} finding{'' if n == 1 else 's'}. Checked: {', '.join(self.looked)}."
+        blocks = ["\n".join(textwrap.wrap(printable(head), 96)), *map(str, self.findings)]
+        return "\n\n".join([*blocks, *failed_lines(self.failed)])
+
+
+@checked
+def check(model: Any, *, draws: int = DRAWS, seconds: float = 1.5, seed: int = 0) -> ModelCheck:
+    """Check a model before you sample it.
+
+    The check looks for terms that are not finite at the starting point, at draws from the prior and
+    at points that a search finds; for data that are probably not meant; for a gradient that differs
+    from the differences of the values; and for a density that does not fall in a direction.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    draws : int
+        How many draws from the prior are checked.  A variable without draws, such as ``pm.Flat``,
+        is moved around its starting value.
+    seconds : float
+        Seconds of processor time that the search for further points may take; 0 for no search.
+    seed : int
+        Of the draws.
+
+    Returns
+    -------
+    ModelCheck
+        It has the findings as records.  A part that fails is named in ``failed``; no part raises.
+
+    Raises
+    ------
+    ImportError
+        If PyMC is not installed.
+    TypeError
+        If `model` is not a model.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        print(theanoguard.pymc.check(model))
+    """
+    pymc = pymc_of("check", model)
+    if draws < 0 or seconds < 0:
+        name, value = ("draws", draws) if draws < 0 else ("seconds", seconds)
+        raise refuse("check", name, value, f"{name} must not be negative")
+    with failures() as failed:
+        checking = _Checking(pymc, model, draws, seconds, seed)
+        findings = [finding for part in PARTS for finding in checking.run(part)]
+    return ModelCheck(tuple(findings), tuple(checking.looked), tuple(failed))
+
+
+class _Checking:
+    """The check of one model: each part knows what the parts before it have found."""
+
+    def __init__(self, pymc: Any, model: Any, draws: int, seconds: float, seed: int) -> None:
+        self.pymc, self.model, self.seed, self.seconds, self.n = pymc, model, seed, seconds, draws
+        self.looked: list[str] = []
+        self.findings: list[ModelFinding] = []
+        self.explaining: Any = attempt("the model", None, Explaining, pymc, model, None)
+        self.points: list[Point] = attempt("the draws from the prior", [], self._drawn)
+
+    def run(self, part: str) -> list[ModelFinding]:
+        """Return the findings of one part, and note that it was checked."""
+        look = PARTS[part]
+        if part != "data" and (self.explaining is None or self._cannot_be_computed):
+            return []
+        none: list[ModelFinding] = []
+        found = attempt(f"the part {part!r}", none, lambda: list(look(self)))
+        self.findings += found
+        return found
+
+    @property
+    def _cannot_be_computed(self) -> bool:
+        """Whether a term raises an error at the start: it would raise in each part."""
+        details = (finding.detail for finding in self.findings)
+        return any(isinstance(detail, BadTerm) and detail.error for detail in details)
+
+    def _drawn(self) -> list[Point]:
+        if not (self.n and self.model.free_RVs):
+            return []
+        points = prior_points(self.pymc, self.model, self.n, self.seed)
+        return [p for p in points if all(np.isfinite(v).all() for v in p.values())]
+
+    @property
+    def told(self) -> set[str]:
+        """The terms that have been reported."""
+        return {finding.term for finding in self.findings}
+
+    def start(self) -> Iterator[ModelFinding]:
+        """Yield the terms that are bad at the starting point."""
+        found = self.explaining.result()
+        self.looked.append("the starting point")
+        for bad in found.bad:
+            yield ModelFinding("start", bad.term, bad, point=found.point)
+
+    def _bad_at(self, point: Point) -> list[str]:
+        """Return the names of the bad terms at a point; `ERROR` if one cannot be computed."""
+        try:
+            return self.explaining.bad_terms_at(point)
+        except Exception:  # (whatever an operation of the model raises)
+            return [ERROR]
+
+    def prior(self) -> Iterator[ModelFinding]:
+        """Yield the terms that are bad at draws from the prior."""
+        bad_at: dict[str, list[int]] = {}
+        for number, point in enumerate(self.points):
+            for name in self._bad_at(point):
+                bad_at.setdefault(name, []).append(number)
+        if self.points:
+            self.looked.append(f"{len(self.points)} draws from the prior")
+        left = {name: at for name, at in bad_at.items() if name not in self.told}
+        for _ in range(EXPLAINED):
+            if not left:
+                break
+            number = min(at[0] for at in left.values())
+            point = self.points[number]
+            bad = Explaining(self.pymc, self.model, point).result().bad
+            for term in bad:
+                at = left.pop(ERROR if term.error else term.term, None)
+                if at is None or term.by is not None:
+                    continue
+                share = len(at) / len(self.points)
+                if share >= RARE or not _is_rejected(term):
+                    yield ModelFinding("prior", term.term, term, share, point)
+            left = {name: at for name, at in left.items() if at[0] != number}
+
+    def search(self) -> Iterator[ModelFinding]:
+        """Yield what the search between the draws finds at other lines."""
+        if not self.seconds:
+            return
+        try:
+            found = lint(self.model, draws=min(self.n, 60), seconds=self.seconds, seed=self.seed)
+        except NotSearched:  # (no input gave a result: the other parts say why)
+            return
+        self.looked.append(f"a search of {self.seconds:g} s")
+        lines = {f.source for f in self.findings} | {_cause(f.detail) for f in self.findings}
+        for finding in found:
+            if finding.source is None or finding.source not in lines:
+                witness = finding.witness
+                point = None if witness is None else witness.inputs
+                yield ModelFinding("search", finding.rule, finding, point=point)
+
+    def data(self) -> Iterator[ModelFinding]:
+        """Yield data that are probably not meant."""
+        self.looked.append("the data")
+        for fault in audited(self.model):
+            yield ModelFinding("data", fault.variable, fault)
+
+    def gradient(self) -> Iterator[ModelFinding]:
+        """Yield derivatives that differ from the differences of the values."""
+        points = [p for p in self.points if not self._bad_at(p)][:SLOPES]
+        if not self._bad_at(self.explaining.point):
+            points.insert(0, self.explaining.point)
+        if not (points and self.model.continuous_value_vars):
+            return
+        self.looked.append(f"the gradient at {len(points)} points")
+        names = [v.name for v in self.model.continuous_value_vars]
+        terms_at, slopes_at = self.explaining.functions()
+        rng = np.random.default_rng(self.seed)
+        wrong: dict[str, list[tuple[Point, float, float]]] = {}
+        for point in points:
+            slopes = dict(zip(names, slopes_at(point), strict=True))
+            for name in names:
+                direction = rng.choice([-1.0, 1.0], size=np.shape(point[name]))
+                slope = float(np.sum(slopes[name] * direction))
+                differences = _differences(terms_at, point, name, direction)
+                if differences is None:
+                    continue
+                by_differences, error = (float(x) for x in differences)
+                size = max(abs(slope), abs(by_differences))
+                if abs(slope - by_differences) > 1e-3 * size + 10 * error + 1e-6:
+                    wrong.setdefault(name, []).append((point, slope, by_differences))
+        for name, found in wrong.items():
+            point, slope, by_differences = found[0]
+            term = self._wrong_term(name)
+            variables = [self.model[n] for n in ([term] if term else self.explaining.names)]
+            suspects = _suspects(variables)
+            if 2 * len(found) <= len(points) and not suspects:
+                continue  # (rounding; or a distribution of PyMC that has no derivative there)
+            told = WrongGradient(
+                term or "the log-density",
+                name,
+                slope,
+                by_differences,
+                tuple(dict.fromkeys(text for text, _ in suspects)),
+                next((line for _, line in suspects if line is not None), None),
+            )
+            yield ModelFinding("gradient", told.term, told, point=point)
+
+    def _wrong_term(self, name: str) -> str:
+        """Return the only term that depends on a value, "" if there are several."""
+        value = next(v for v in self.model.value_vars if v.name == name)
+        named = zip(self.explaining.names, self.explaining.terms, strict=True)
+        by_own = [n for n, term in named if value in ancestors([term])]
+        with_own = [n for n in by_own if _suspects([self.model[n]])]
+        return (with_own or by_own)[0] if len(with_own or by_own) == 1 else ""
+
+    def propriety(self) -> Iterator[ModelFinding]:
+        """Yield the flat priors along which the log-density does not fall."""
+        flat = [rv for rv in self.model.free_RVs if type(rv.owner.op).__name__ in FLAT]
+        if not flat:
+            return
+        self.looked.append("whether the density falls along flat priors")
+        terms_at, _ = self.explaining.functions(slopes=False)
+        for rv in flat:
+            name = self.model.rvs_to_values[rv].name
+            far = FAR[self.model.rvs_to_transforms.get(rv) is not None]
+            size = np.size(self.explaining.point[name])
+            elements = [None, *(range(size) if 1 < size <= 20 else ())]
+            for element in elements:
+                found = _not_falling(terms_at, self.explaining.point, name, element, far)
+                if found is not None:
+                    told = Improper(rv.name, element, *found, source_line(rv))
+                    yield ModelFinding("propriety", rv.name, told)
+                    break
+
+
+PARTS: dict[str, Callable[[_Checking], Iterator[ModelFinding]]] = {
+    "start": _Checking.start,
+    "prior": _Checking.prior,
+    "search": _Checking.search,
+    "data": _Checking.data,
+    "gradient": _Checking.gradient,
+    "propriety": _Checking.propriety,
+}
+
+ERROR = "an error"
+"""Stands for the name of a term that cannot be computed."""
+
+LIBRARIES = ("pytensor", "pymc", "pymc_extras", "theanoguard")
+
+FLAT = ("Flat", "HalfFlat", "FlatRV", "HalfFlatRV")
+"""Classes of the operations of priors without an end."""
+
+
+def _is_rejected(term: BadTerm) -> bool:
+    """Whether a term is -inf, and no parameter lies outside of its domain."""
+    event = term.event
+    return event is not None and event.first_value == -np.inf and not term.checks
+
+
+def _cause(detail: Any) -> SourceLine | None:
+    """Return the line of the operation that has made a bad term."""
+    explanation = getattr(detail, "explanation", None)
+    return None if explanation is None else explanation.cause.source
+
+
+def _differences(
+    terms_at: Callable, point: Point, name: str, direction: Any
+) -> tuple[float, float] | None:
+    """Return the slope of a log-density in a direction by differences, and its error.
+
+    Central differences of two step sizes; the better one by Richardson's extrapolation.  None where
+    a value on the way is not finite.
+    """
+    value = np.asarray(point[name], float)
+    step = 1e-3 * (1 + float(np.max(np.abs(value), initial=0)))
+    slopes = []
+    sizes = 0.0
+    for h in (step, step / 4, step / 16):
+        right, middle, left = (
+            np.sum([np.sum(t) for t in terms_at({**point, name: value + sign * h * direction})])
+            for sign in (1, 0, -1)
+        )
+        if not np.isfinite([right, middle, left]).all():
+            return None
+        sizes = max(sizes, abs(right), abs(left))
+        slopes.append((right - left) / (2 * h))
+    if abs(right + left - 2 * middle) > 0.1 * abs(right - left) + 1e-9 * sizes:
+        return None  # (a kink)
+    fine = (16 * slopes[2] - slopes[1]) / 15
+    coarse = (16 * slopes[1] - slopes[0]) / 15
+    rounding = 16 * np.finfo(float).eps * sizes / (step / 16)
+    return fine, abs(fine - coarse) + rounding
+
+
+def _suspects(terms: Sequence[Any]) -> list[tuple[str, SourceLine | None]]:
+    """Return the user's own operations that terms are computed with, and their lines.
+
+    If there are none, the branches that an equality chooses: their derivatives at this point are of
+    one branch alone.
+    """
+    nodes = list(toposort(terms))
+    own = [
+        (type(node.op).__name__, source_line(node.outputs[0]))
+        for node in nodes
+        if type(node.op).__module__.partition(".")[0] not in LIBRARIES
+    ]
+    return own or [
+        (f"the branch that {name_of(viewed(node.inputs[0]))} chooses", source_line(node.outputs[0]))
+        for node in nodes
+        if scalar_class(node.outputs[0]) is Switch and scalar_class(viewed(node.inputs[0])) is EQ
+    ]
+
+
+def _not_falling(
+    terms_at: Callable, point: Point, name: str, element: int | None, far: Sequence[float]
+) -> tuple[float, float] | None:
+    """Return how far a value was moved without a fall of the density, and its last change."""
+    for sign in (1, -1):
+        heights = []
+        for distance in far:
+            moved = np.array(point[name], float)
+            at = slice(None) if element is None else element
+            moved.reshape(-1)[at] += sign * distance
+            heights.append(float(np.sum([np.sum(t) for t in terms_at({**point, name: moved})])))
+        changes = np.diff(heights)
+        if np.isfinite(heights).all() and (changes > -1e-3).all():
+            return sign * far[-1], float(changes[-1])
+    return None
