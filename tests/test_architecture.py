@@ -37,8 +37,15 @@ LAYERS = [
     {"log"},
     {"explain"},
     {"explain.advice"},
-    {"stable.egraph", "stable.forms", "stable.identities", "stable.improving"}
-    | {"stable.operations", "stable.patterns", "stable.terms"},
+    {
+        "stable.egraph",
+        "stable.forms",
+        "stable.identities",
+        "stable.improving",
+        "stable.operations",
+        "stable.patterns",
+        "stable.terms",
+    },
     {"explain.facts", "explain.records", "explain.text"},
     {"_evaluate", "_exact", "_graph", "_provenance", "ops", "testvalue", "view"},
     {"_environment", "_event", "_json", "operations", "shim"},
