@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from pytensor.compile.mode import Mode
@@ -116,7 +116,7 @@ def precision(
     problem = make_problem(f, given)
     if not is_function:
         return measured(problem, None, None, work, seconds)
-    mode = f.maker.mode
+    mode = cast(Function, f).maker.mode
     twin = twin_of(mode)
     with unguarded():
         computed = _call(f, inputs) if twin is mode else problem.compile(twin)()

@@ -158,8 +158,8 @@ def source_lines(
         fits = len(place + text) <= width
         lines = [where + text] if fits else [where, f"  {_cut(source.text, width)}"]
     elif source.text and source.marked is not None:
-        line = printable(source.text).replace("\t", " ")  # (the carets stand below it)
-        text, start, end = cut_around(line, *source.marked, width=width - 4)
+        shown = printable(source.text).replace("\t", " ")  # (the carets stand below it)
+        text, start, end = cut_around(shown, *source.marked, width=width - 4)
         lines += [f"  {text}", "  " + " " * start + "^" * max(end - start, 1)]
     if source.callers:
         lines.append(_cut("called from " + ", ".join(map(_caller, source.callers)), width))

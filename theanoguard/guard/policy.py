@@ -301,9 +301,9 @@ INF_IS_ERROR = ("origin", "any")
 
 
 def make_policy(
-    nan_is_error: bool | None,
-    inf_is_error: bool | Literal["origin", "any"] | None,
-    big_is_error: bool | None,
+    nan_is_error: bool | Literal[0, 1] | None,
+    inf_is_error: bool | Literal[0, 1, "origin", "any"] | None,
+    big_is_error: bool | Literal[0, 1] | None,
     *,
     big_threshold: float,
     check_integers: bool,
@@ -371,9 +371,9 @@ def make_policy(
 
 
 def _checked_kinds(
-    nan_is_error: bool | None,
-    inf_is_error: bool | Literal["origin", "any"] | None,
-    big_is_error: bool | None,
+    nan_is_error: bool | Literal[0, 1] | None,
+    inf_is_error: bool | Literal[0, 1, "origin", "any"] | None,
+    big_is_error: bool | Literal[0, 1] | None,
 ) -> list[bool]:
     """Return whether NaN, Inf and big values are errors; for None, as PyTensor is configured."""
     if isinstance(inf_is_error, str) and inf_is_error in INF_IS_ERROR:

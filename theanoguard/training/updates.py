@@ -233,7 +233,7 @@ def guarded_updates(
     allowed = 0 if action == "raise" else max_in_a_row
     ok = StopAtBad(names, allowed)(first_bad, in_a_row)
     result = {v: keep(ok, value, v) for v, value in new.items()}
-    if action == "backoff":
+    if action == "backoff" and learning_rate is not None:
         good = new.get(learning_rate, learning_rate)
         worse = pt.cast(learning_rate * factor, learning_rate.type.dtype)
         result[learning_rate] = pt.switch(ok, good, worse)

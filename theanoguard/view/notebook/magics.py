@@ -66,7 +66,8 @@ class Magics:
 
     def _guarding(self, text: str) -> Any:
         try:
-            return guarding(**kinds(text))
+            checked: dict[str, Any] = {**kinds(text)}
+            return guarding(**checked)
         except ValueError as error:
             raise _usage_error(f"%guard: {error}.") from None
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from theanoguard._provenance.places import printable
 from theanoguard.training import Watch
+from theanoguard.training.watch import Kind
 
-PANELS = {"weight": "Norms of weights", "gradient": "Norms of gradients"}
+PANELS: dict[Kind, str] = {"weight": "Norms of weights", "gradient": "Norms of gradients"}
 MOST_POINTS = 300
 MOST_LINES = 12
 MOST_MARKS = 100
@@ -56,7 +57,7 @@ def _marks(watch: Watch) -> list[tuple[int, str]]:
     return marks
 
 
-def _panel(watch: Watch, kind: str, title: str, marks: Sequence[tuple[int, str]]) -> str:
+def _panel(watch: Watch, kind: Kind, title: str, marks: Sequence[tuple[int, str]]) -> str:
     series = {name: watch.series(name, kind) for name in watch.names}
     series = {name: (steps, norms) for name, (steps, norms) in series.items() if steps}
     shown = sorted(series, key=lambda name: -np.nan_to_num(series[name][1][-1]))[:MOST_LINES]
