@@ -23,6 +23,8 @@ from typing import (
     get_type_hints,
 )
 
+from theanoguard._backends import BackendName, backends
+
 F = TypeVar("F", bound=Callable)
 
 MANY = (Sequence, Iterable, Collection, list, tuple)
@@ -318,6 +320,9 @@ def _problem(value: Any, hint: Any, name: str) -> str | None:
         if not deep and isinstance(value, str) and words:
             return f"{name} must be {_words(hint)}{did_you_mean(value, map(str, words))}"
         return deep[0] if deep else _other(name, hint, value)
+    if hint == BackendName:  # (each folder beside those of the package is a backend as well)
+        hint = Literal[(*backends(), "auto")]
+        arguments = get_args(hint)
     if origin is Literal:
         if any(value is one or (type(value) is type(one) and value == one) for one in arguments):
             return None

@@ -369,6 +369,9 @@ def variants(*values: np.ndarray) -> Iterator[list[np.ndarray]]:
     >>> sum(v.size for v, in variants(np.array([1.0, 800.0])))
     200
     """
+    if not any(v.size for v in values):  # (nothing can be varied, such as integers alone)
+        yield list(values)
+        return
     rng = np.random.default_rng(0)
     bases = [np.where(np.isfinite(v), v, 1.0) for v in values]
     filled = [np.where(v == 0, 1.0, v) for v in bases]
