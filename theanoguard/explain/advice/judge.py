@@ -338,7 +338,8 @@ class Judge:
             got = np.asarray(Replay(None, {**known, **here}, replay.kernels).value(form))
             indices = _sampled(got.shape)
             exact = exact_elements([(user, index) for index in indices], here, old.value)
-            scale = max(float(np.max(np.abs(v), initial=0)) for v in changed.values())
+            sizes = (float(np.max(np.abs(v), initial=0)) for v in changed.values())
+            scale = max(sizes, default=0.0)
             for number, index in zip(exact, indices, strict=True):
                 if number.fits(dtype) and not _is_near(number, got[index], dtype, scale):
                     return False
