@@ -457,7 +457,7 @@ def test_bad_arguments_are_named():
     with pytest.raises(TypeError, match="have no order"):
         compare(x + 1, [X])
     for name in ("rtol", "atol", "ulp"):
-        with pytest.raises(ValueError, match=f"{name} is -1"):
+        with pytest.raises(ValueError, match=f"{name} must be at least 0"):
             compare(x, {x: X}, [], **{name: -1})
 
 

@@ -149,7 +149,7 @@ def test_wrapped_integers_are_reported():
     found = exact_of(output, n=25)
     assert found.mid == np.prod(np.arange(1, 26))
     assert [note.kind for note in found.notes] == ["wrapped"]
-    assert "84 bits" in str(found)
+    assert "85 bits" in str(found)  # (one for the sign)
     assert exact_of(output, n=20).notes == ()
 
 

@@ -658,7 +658,7 @@ def test_a_constant_matrix_is_transposed_as_its_product_needs_it():
     x, mix = pt.dvector("x"), np.array([[0.9, 0.1], [0.2, 0.8]])
     product = pt.exp(x) @ mix
     error = error_of([x], pt.log(product), [[-900.0, -950.0]])
-    (code,) = re.findall(r"\+ error = error_of\(\[x\], (.*), \[\[-900", str(error))
+    (code,) = re.findall(r'keeps the value: "(.*)", where "x" is', unwrapped(error))
     names = {"pt": pt, "theanoguard": theanoguard, "x": x, "mix": mix}
     found = eval(code, names).eval({x: [-1.0, 2.0]})
     np.testing.assert_allclose(found, np.log(np.exp([-1.0, 2.0]) @ mix))
@@ -669,7 +669,8 @@ def test_a_constant_is_printed_with_the_digits_of_its_dtype(c):
     x = pt.fvector("x")
     c32 = np.float32(c)
     error = error_of([x], pt.log(c32 + pt.exp(x)), [np.array([1.0, 200.0], "float32")])
-    assert f"pt.softplus(x - np.log({c:g})) + np.log({c:g}) on line" in unwrapped(error)
+    number = rf"np\.log\((c32|{c:g})\)"
+    assert re.search(rf"pt\.softplus\(x - {number}\) \+ {number}", unwrapped(error))
 
 
 def test_a_sum_of_exponentials_over_all_axes_keeps_them():
@@ -730,8 +731,7 @@ def test_an_underflow_in_a_loop_is_told_in_the_forward_pass():
     hint = error.explanation.cause.hint
     assert "the state of the loop in logarithms on lines" in hint.text
     assert hint.text.endswith("this call gives -1999.3 and a finite gradient.")
-    assert hint.change[1] == "lambda y_t, w: w - (y_t / s) ** 2,"
-    assert hint.change[3] == "outputs_info=[pt.log(pt.ones(2))],"
+    assert hint.change == ()  # (a loop is said in words)
 
 
 def test_a_number_that_lets_a_loop_grow_is_named():
@@ -823,7 +823,7 @@ def test_both_logarithms_of_a_saturated_sigmoid_are_repaired_together(bounds):
     hint = advice_for([z, y], cross_entropy(p, y), z, [[800.0, -900.0, 3.0], [0.0, 1.0, 1.0]])
     for new, old in [("-z", "log(p)"), ("z", "log(1 - p)")]:
         assert f"(-pt.softplus({new}[:, None]))[:, 0] in place of {old}" in hint.text
-    assert "this call gives 566.68 and a finite gradient." in hint.text
+    assert "keep the value" in hint.text
 
 
 def test_operations_that_fit_a_gradient_alike_are_listed():

@@ -488,15 +488,15 @@ def test_a_remedy_in_two_files_names_the_files(sources, value, places, tmp_path,
         (tmp_path / f"{name}.py").write_text(source)
         monkeypatch.delitem(sys.modules, name, raising=False)
     one, other = map(importlib.import_module, ["one_file", "other_file"])
-    result = one.first / other.second if value == 0 else one.first + other.second
+    result = one.first + other.second
     fn = pytensor.function([one.z], result, mode=GuardMode())
     with pytest.raises(GuardError) as caught:
         fn(value)
     for name in ["one_file", "other_file"]:
         monkeypatch.delitem(sys.modules, name)
     hint = caught.value.explanation.advice
-    assert re.findall(r"\w+_file\.py:\d+", hint.text) == places
-    assert [line.split()[0] for line in hint.change] == ["first"] * 2 + ["second"] * 2
+    assert sorted(re.findall(r"\w+_file\.py:\d+", hint.text)) == places
+    assert sorted(line.split()[0] for line in hint.change) == ["first"] * 2 + ["second"] * 2
     assert " on line" not in hint.text
 
 

@@ -28,7 +28,6 @@ NAMES = (
     "scale",
     "growth",
     "softmax_row",
-    "logistic",
 )
 PYTENSORS = re.compile(
     r"(?<![\w.])(?:pt\.|pytensor|softplus|log_softmax|logsumexp|logaddexp|xlogx|xlogy|log1mexp|ive\()"

@@ -64,14 +64,6 @@ def softmax_row():
     return [x, w, b], [loss + 0 * T.log(p).sum()]
 
 
-def logistic():
-    """The loss of a logistic regression whose predictions are certain, and its gradient."""
-    x, y, w = T.dmatrix("x"), T.dvector("y"), T.dvector("w")
-    p = T.nnet.sigmoid(T.dot(x, w))
-    loss = T.mean(-y * T.log(p) - (1 - y) * T.log(1 - p))
-    return [x, y, w], [loss * T.grad(loss, w)]
-
-
 def growth():
     """Growth whose rate is an exponential, in a loop."""
     r, n = T.dscalar("r"), T.dvector("n")
@@ -90,11 +82,6 @@ CASES = {
         "lost",
         "same",
         (np.array([[1.0, 2.0]]), np.array([[900.0, 0.0], [0.0, 900.0]]), np.zeros(2)),
-    ),
-    "logistic": (
-        "lost",
-        "same",
-        (np.array([[1.0, 0.5], [2.0, 0.0]]), np.array([1.0, 0.0]), np.array([40.0, -3.0])),
     ),
     "growth": ("too large", "", (1.0, np.ones(2))),
     "scale": ("none", "", (np.array([0.1]),)),

@@ -16,6 +16,7 @@ import numpy as np
 from pytensor.graph.basic import Variable
 from pytensor.tensor.elemwise import DimShuffle
 
+from theanoguard._graph import VIEWS
 from theanoguard._provenance import SourceLine, module_of, source_place
 from theanoguard._provenance.designating import made_by_grad
 from theanoguard._provenance.source import expression_of
@@ -39,6 +40,7 @@ from theanoguard.explain.advice.written import (
     OPERAND,
     in_one_file,
     is_known,
+    made_by,
     on_lines,
     spelled,
     with_modules,
@@ -114,8 +116,10 @@ def sentence(remedy: Remedy, judge: Judge, cause: Cause) -> Told | None:
     A number is quoted, and lines are printed, only if the edit of the file was shown to compute it.
     Otherwise the formula is said in words.
     """
-    trial = tried(remedy, remedy.builders, judge) if remedy.loop is None else None
-    if trial is None and remedy.loop is None:
+    if remedy.loop is not None:
+        return _of_loop(remedy, judge, cause)
+    trial = tried(remedy, remedy.builders, judge)
+    if trial is None:
         return None
     try:
         found = _proved(remedy, judge)
@@ -134,9 +138,26 @@ def sentence(remedy: Remedy, judge: Judge, cause: Cause) -> Told | None:
                 change,
             )
         return f"With {listed(texts)} {trial.text}.", change
-    if trial is None or (remedy.in_words and not is_known(remedy.text, cause.source)):
+    codes = [edit.code for edit in remedy.edits] or [remedy.text]
+    if not all(is_known(code, cause.source) for code in codes):
         return None
     return _in_words(remedy, trial, cause, changes), ()
+
+
+def _of_loop(remedy: Remedy, judge: Judge, cause: Cause) -> Told | None:
+    """Return what a report says about a loop whose state is kept in logarithms.
+
+    Its graph was tried.  No text is printed: it would stand on several lines, in the user's step.
+    """
+    assert remedy.loop is not None
+    builders = remedy.loop.builders([made_by(edit.code, edit.operands) for edit in remedy.edits])
+    trial = tried(remedy, builders, judge) if builders else None
+    if trial is None:
+        return None
+    found = (edit.place or source_place(edit.variable) for edit in remedy.edits)
+    places = sorted({p for p in found if p is not None}, key=lambda place: place.line)
+    where = on_lines(places, in_one_file(places, cause.source))
+    return f"With the state of the loop in logarithms{where} {trial.text}.", ()
 
 
 def _changes_of(remedy: Remedy) -> str:
@@ -157,9 +178,13 @@ def _in_words(remedy: Remedy, trial: Trial, cause: Cause, changes: str) -> str:
     where = on_lines([place], in_one_file([place], cause.source)) if place is not None else ""
     texts = []
     for edit in remedy.edits:
-        names = {k: spot.name_in(v, edit.variable) for k, v in edit.operands.items()}
-        if all(n is not None and expression_of(n) is not None for n in names.values()):
-            texts.append(f'"{filled(edit.code, names)}"')
+        old = spot.name_of(edit.variable)
+        said = {k: _said_name(v, edit.variable, spot) for k, v in edit.operands.items()}
+        names = {k: n for k, n in said.items() if n is not None and expression_of(n) is not None}
+        if len(names) == len(said):
+            text = filled(edit.code, names)
+            is_one = len(remedy.edits) == 1
+            texts.append(f'"{text}"' if is_one or old is None else f"{text} in place of {old}")
     if remedy.in_words and len(texts) < len(remedy.edits):
         return f"With {remedy.text} {trial.text}."
     if not texts:
@@ -169,11 +194,32 @@ def _in_words(remedy: Remedy, trial: Trial, cause: Cause, changes: str) -> str:
         texts = [f'"{remedy.text.replace("{x}", inside).replace("{pt}", module)}"']
     if changes:
         return f"This changes the function: with {listed(texts)}{where}, {changes}."
-    old = _quoted(place)
-    of = f" for {old}" if old else ""
     read = [v for edit in remedy.edits for v in edit.operands.values()] or [remedy.x]
     meant = _meaning_of(read, spot, place)
+    if len(texts) > 1:
+        return f"Other formulas{where} keep the value: {listed(texts)}{meant}."
+    old = _quoted(place)
+    of = f" for {old}" if old else ""
     return f"Another formula{of}{where} keeps the value: {listed(texts)}{meant}."
+
+
+def _said_name(variable: Variable, whole: Variable, spot: Any) -> str | None:
+    """Return the name of an operand in words, with the axes that were moved behind that name.
+
+    None if a view of another shape has the name of what it shows.
+    """
+    name: str | None = spot.name_in(variable, whole)
+    node = variable.owner
+    if name is None or node is None or not isinstance(node.op, VIEWS):
+        return name
+    inner = node.inputs[0]
+    if name != spot.name_in(inner, variable):
+        return name
+    if not isinstance(node.op, DimShuffle):
+        return None if node.inputs[1:] else name
+    order, ndim = node.op.new_order, inner.type.ndim
+    is_broadcast = not ndim or tuple(order[-ndim:]) == tuple(range(ndim))
+    return name if is_broadcast else name + axes_text(order, ndim)
 
 
 def _quoted(place: SourceLine | None) -> str:
@@ -214,8 +260,8 @@ def _proved(remedy: Remedy, judge: Judge) -> Proved | None:
     ------
     NotShown
     """
-    if remedy.loop is not None:
-        return None
+    if remedy.in_words and not remedy.edits:
+        return None  # (its text is no code)
     index = Index(judge.built, remedy.spot.replay.value)
     expressions: dict[int, list[Use]] = {}
     covered: set[Variable] = set()

@@ -2,6 +2,7 @@
 
 import ast
 import linecache
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
@@ -32,8 +33,21 @@ def filled(code: str, texts: Mapping[str, str]) -> str:
     '(a + b).T - softplus(z)'
     >>> filled("log(x[None, :][0]) + (np.log(1) - y)", {})
     'log(x) - y'
+    >>> filled("maximum(x, -1e9) + 1e-8 * y", {})
+    'maximum(x, -1e9) + 1e-8 * y'
     """
-    return ast.unparse(_Filled(texts).visit(ast.parse(code, mode="eval").body))
+    text = ast.unparse(_Filled(texts).visit(ast.parse(code, mode="eval").body))
+    return text if "'" in text or '"' in text else _LONG_NUMBER.sub(_shorter, text)
+
+
+_LONG_NUMBER = re.compile(r"(?<![\w.])\d[\d.]*(?:e[+-]?\d+)?(?![\w.])")
+
+
+def _shorter(number: re.Match) -> str:
+    """Return a float as people write it: Python writes 1e9 as 1000000000.0, and 1e-8 as 1e-08."""
+    digits, exponent, power = f"{float(number[0]):g}".partition("e")
+    text = f"{digits}e{int(power)}" if exponent else number[0]
+    return text if float(text) == float(number[0]) else number[0]
 
 
 class _Filled(ast.NodeTransformer):

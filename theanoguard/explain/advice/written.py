@@ -4,13 +4,14 @@ import ast
 import linecache
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
@@ -218,6 +219,17 @@ class Made:
         graph = FunctionGraph(list(self.operands), [self.result], clone=False)
         rewrite_graph(graph, include=("fast_run",), exclude=("inplace", "fusion"))
         return Made(self.operands, graph.outputs[0])
+
+
+def made_by(code: str, operands: Mapping[str, Variable]) -> Made:
+    """Return what the code of a remedy makes of some operands.
+
+    `operands`: by the names that stand for them in the code.
+    """
+    own = {name: operand.type() for name, operand in operands.items()}
+    names = {"pt": pt, "np": np, "theanoguard": sys.modules["theanoguard"]}
+    found = eval(code, {**names, **own})  # noqa: S307  (our own code)
+    return Made(tuple(own.values()), pt.as_tensor(found))
 
 
 def with_modules(text: str, file: str, number: int) -> str:
