@@ -272,8 +272,9 @@ def step(fn, arguments, pieces):
 
 def step_and_stop(fn, arguments, pieces):
     with theanoguard.step_through(fn, *arguments) as stepper:
-        while stepper.goto(stepper.number + 1) is not None:
-            pass
+        with suppress(ValueError):  # (there is no further step)
+            while stepper.goto(stepper.number + 1) is not None:
+                pass
         stepper.stop()
 
 

@@ -23,7 +23,7 @@ from typing import (
     get_type_hints,
 )
 
-from theanoguard._backends import BackendName, backends
+from theanoguard._backends import BackendName
 
 F = TypeVar("F", bound=Callable)
 
@@ -320,9 +320,8 @@ def _problem(value: Any, hint: Any, name: str) -> str | None:
         if not deep and isinstance(value, str) and words:
             return f"{name} must be {_words(hint)}{did_you_mean(value, map(str, words))}"
         return deep[0] if deep else _other(name, hint, value)
-    if hint == BackendName:  # (each folder beside those of the package is a backend as well)
-        hint = Literal[(*backends(), "auto")]
-        arguments = get_args(hint)
+    if hint == BackendName and isinstance(value, str):
+        return None  # (the mode knows the folders, each of which is a backend)
     if origin is Literal:
         if any(value is one or (type(value) is type(one) and value == one) for one in arguments):
             return None

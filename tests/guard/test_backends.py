@@ -70,7 +70,7 @@ def test_all_settings_reach_it(madeup):
 
 
 def test_it_is_named_where_all_are(madeup):
-    with pytest.raises(ValueError, match="'c', 'jax', 'numba', 'pytorch', 'madeup' or 'auto'"):
+    with pytest.raises(ValueError, match="'c', 'jax', 'numba', 'pytorch', 'madeup', 'auto'"):
         GuardMode(backend="unknown")
     shown = {
         finding.name: finding.value

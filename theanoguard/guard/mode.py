@@ -7,7 +7,15 @@ from typing import Any, Literal, TypedDict
 
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
-from theanoguard._arguments import Count, NeedsCall, Positive, check_optimizer, checked
+from theanoguard._arguments import (
+    Count,
+    NeedsCall,
+    Positive,
+    check_optimizer,
+    checked,
+    did_you_mean,
+    refuse,
+)
 from theanoguard._backends import Backend, BackendName, NoLinker, backend_of, backends
 from theanoguard._event import GuardEvent
 from theanoguard._pytensor import (
@@ -64,8 +72,9 @@ def _linker(backend: str, linker: Any) -> Any:
                 f"GuardMode cannot guard the backend {backend!r} yet{taken * (asked == 'auto')}.\n"
                 f"Pass backend= one of {allowed}."
             )
-        allowed += ", 'auto'"
-        raise ValueError(f"backend must be one of {allowed}, not {backend!r}")
+        near = did_you_mean(backend, [*backends(), "auto"])
+        expected = f"backend must be {allowed}, 'auto'{near}"
+        raise refuse("GuardMode", "backend", backend, expected)
     if known.linker is NoLinker:
         [why] = [str(missing) for missing in MISSING if missing.feature == f"backend={backend!r}"]
         raise ValueError(f"GuardMode cannot guard the backend {backend!r}.\n{why}.")

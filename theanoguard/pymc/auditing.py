@@ -11,6 +11,7 @@ from pytensor.graph.traversal import graph_inputs
 
 from theanoguard._provenance import SourceLine, source_line
 from theanoguard._provenance.places import source_text
+from theanoguard._shown import displayed
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.pymc.parameters import given_data
 
@@ -27,6 +28,7 @@ ALIKE = 0.9999
 """Two predictors are reported if they are correlated so closely."""
 
 
+@displayed
 @dataclass(frozen=True)
 class DataFault:
     """Data that are probably not meant.

@@ -14,12 +14,14 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from theanoguard._arguments import checked, refuse
+from theanoguard._shown import brief
 from theanoguard.stable.operations import OPERATIONS
 
 Term: TypeAlias = Any
 """A name (str), a number (Fraction), or a tuple of the name of an operation and its operands."""
 
 
+@brief
 @dataclass(frozen=True)
 class Identity:
     """Two formulas of the same function.
