@@ -31,7 +31,7 @@ from pytensor.tensor.elemwise import Elemwise
 from theanoguard import compare
 from theanoguard._compare.problem import make_problem
 from theanoguard._compare.rewriting import Change, Judge, Raised, blamed
-from theanoguard.explain.facts.naming import name_of
+from theanoguard._naming import name_of
 from theanoguard.operations.facts import SCALARS
 
 PLAIN = Mode("py", "fast_run")

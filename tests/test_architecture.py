@@ -26,7 +26,7 @@ PACKAGE = Path(theanoguard.__file__).parent
 LAYERS = [
     {"__main__", "_pytest", "cli", "shim.auto", "shim.pytest_plugin", "shim.theano"},
     {"theanoguard"},
-    {"view.notebook"},
+    {"notebook"},
     {"view.inspecting"},
     {"pymc"},
     {"guard.every_function"},
@@ -46,12 +46,23 @@ LAYERS = [
         "stable.patterns",
         "stable.terms",
     },
-    {"explain.facts", "explain.records", "explain.text"},
-    {"_evaluate", "_exact", "_graph", "_provenance", "ops", "testvalue", "view"},
+    {"explain.text"},
+    {"explain.facts"},
+    {
+        "_evaluate",
+        "_exact",
+        "_graph",
+        "_naming",
+        "_provenance",
+        "explain.repro",
+        "ops",
+        "testvalue",
+        "view",
+    },
     {"_environment", "_event", "_json", "operations", "shim"},
     {"_pytensor"},
-    {"_collecting", "_context", "_errors", "_faults", "_files", "_hooks", "_patching", "_values"},
-    {"_arguments", "_backends", "_releases", "_shown", "_steps"},
+    {"_collecting", "_errors", "_faults", "_files", "_hooks", "_patching", "_values"},
+    {"_arguments", "_backends", "_context", "_releases", "_shown", "_steps", "_text"},
 ]
 # Numba is among what PyTensor itself requires.
 DEPENDENCIES = {"pytensor", "numpy", "scipy", "numba", "lazy_loader", "executing", "flint"}
@@ -184,6 +195,23 @@ def test_what_is_imported_exists():
         if imported not in MODULES
     ]
     assert not missing
+
+
+@pytest.mark.on_33
+def test_folders_agree_with_layers():
+    """No two folders import each other, apart from the top one and from Theano's own layout."""
+    pairs = {
+        (MODULES[module].parent, MODULES[imported].parent)
+        for module in MODULES
+        for imported in own_imports(module) & MODULES.keys()
+    }
+    shim = PACKAGE / "shim"
+    both = {
+        (str(a.relative_to(PACKAGE)), str(b.relative_to(PACKAGE)))
+        for a, b in pairs
+        if (b, a) in pairs and a < b and a != PACKAGE and not b.is_relative_to(shim)
+    }
+    assert both == set()
 
 
 @pytest.mark.on_33

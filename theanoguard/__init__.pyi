@@ -19,13 +19,13 @@ from .monitor import (
     step_in_terminal,
     step_through,
 )
+from .notebook import load_ipython_extension, unload_ipython_extension
 from .operations import register_operation
 from .ops import Assert, Print
 from .shim import install_theano, uninstall_theano
 from .stable import stabilize
 from .view.debugprint import debugprint, min_informative_str, pp
 from .view.inspecting import Inspection, inspect_graph
-from .view.notebook import load_ipython_extension, unload_ipython_extension
 from .view.pictures import pydotprint
 from .view.profile import profile_nodes
 

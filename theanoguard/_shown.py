@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
+from theanoguard._text import printable
+
 MOST = 20_000
 """Largest size of a ``repr`` in bytes of UTF-8: a notebook and a log store it."""
 
@@ -36,11 +38,6 @@ def bounded(text: str, rest: str, of: str | None = None) -> str:
     n_lines = len(text.splitlines()) - len(kept.splitlines())
     missing = f"{n_lines} lines" if end else f"{len(whole) - len(kept.encode()):,} bytes"
     return f"{kept}\n... {missing if of is None else f'the rest of {of}'} left out: {rest}"
-
-
-def printable(text: str) -> str:
-    """Return text without control characters, which could play tricks on a terminal."""
-    return "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def html_text(text: str) -> str:

@@ -42,9 +42,9 @@ from theanoguard.explain import (
 from theanoguard.explain.advice import hints
 from theanoguard.explain.advice.hints import hint_for
 from theanoguard.explain.explanation import _undecided
+from theanoguard.explain.facts.records import Producer
 from theanoguard.explain.facts.situation import is_indefinite
 from theanoguard.explain.failure import hint_for_error
-from theanoguard.explain.records import Producer
 from theanoguard.operations import first_element, regions
 
 PY = Mode("py", "fast_run")

@@ -16,7 +16,7 @@ from pytensor.graph.fg import FunctionGraph
 from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._provenance import source_line, track_provenance
 from theanoguard.explain import explain
-from theanoguard.explain.facts.naming import op_name
+from theanoguard.operations.names import op_name
 
 # The rewrites of fast_run, and no C compiler: what is fused differs from graph to graph.
 MODE = Mode("py", "fast_run")

@@ -6,7 +6,8 @@ whole reports.
 
 import re
 
-from theanoguard.explain.facts.naming import element_text, number_text
+from theanoguard._naming import element_text
+from theanoguard._text import number_text
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w(])")
 

@@ -12,6 +12,7 @@ import pytensor.tensor as pt
 import pytest
 
 from theanoguard import GuardMode
+from theanoguard._pytensor import machines
 from theanoguard.guard.c import build
 
 pytestmark = pytest.mark.usefixtures("needs_cxx", "c_backend")
@@ -104,7 +105,7 @@ def test_flags_that_change_the_arithmetic(flags):
 )
 def test_which_flags_change_the_arithmetic(flag, changes):
     with pytensor.config.change_flags(gcc__cxxflags=f"{pytensor.config.gcc__cxxflags} {flag}"):
-        assert build.changes_arithmetic() == ([flag] if changes else [])
+        assert machines.changes_arithmetic() == ([flag] if changes else [])
         assert (flag in build._compiler_arguments()) is not changes
 
 

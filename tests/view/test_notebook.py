@@ -21,11 +21,11 @@ from pytensor.compile.maker import FunctionMaker
 
 import theanoguard
 from theanoguard import GuardError, GuardMode, inspect_graph
+from theanoguard.notebook.stepping import STYLE, StepView, histogram
 from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.outline import Outline
 from theanoguard.view.inspecting.picture import before_rewriting
 from theanoguard.view.model import Statistics, graph_model
-from theanoguard.view.notebook.stepping import STYLE, StepView, histogram
 
 pytestmark = pytest.mark.on_33
 
@@ -859,7 +859,7 @@ def test_a_watch_is_a_plot(shell, training):
 
 
 def test_the_plot_follows_the_training(widgets, shell, training):
-    from theanoguard.view.notebook.plotting import WatchPlot
+    from theanoguard.notebook.plotting import WatchPlot
 
     watch, step = training
     plot = WatchPlot(watch, seconds=0.01)

@@ -29,12 +29,13 @@ from theanoguard._compare.problem import (
 from theanoguard._compare.reasons import Case, reason_of
 from theanoguard._compare.result import Comparison, ModeResult, Parting
 from theanoguard._compare.rewriting import Change, Judge, Raised, blamed, outcome
+from theanoguard._naming import name_of
 from theanoguard._provenance import lookup, track_provenance, tracker_of
+from theanoguard._provenance.records import user_line
 from theanoguard._pytensor import FUSING, IN_PLACE, Function, JITLinker, config, predefined_modes
 from theanoguard._steps import first_line
-from theanoguard.explain.facts.naming import name_of, op_name
-from theanoguard.explain.records import user_line
 from theanoguard.guard.pausing import twin_of, unguarded
+from theanoguard.operations.names import op_name
 
 MODES = ("py", "c", "numba", "jax", "fast_compile", "float32", "float64")
 PRECISIONS = ("float32", "float64")

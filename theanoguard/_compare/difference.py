@@ -7,8 +7,8 @@ import numpy as np
 
 from theanoguard._evaluate.culprit import dense
 from theanoguard._shown import brief
+from theanoguard._text import index_text
 from theanoguard._values import is_sparse
-from theanoguard.explain.facts.naming import index_text
 
 RTOL = {"float16": 1e-2, "float32": 1e-5, "float64": 1e-9}
 """Relative difference that rounding may make, by the narrower of two precisions."""

@@ -7,8 +7,9 @@ from typing import Any
 from theanoguard._compare.difference import Difference
 from theanoguard._compare.rewriting import Change
 from theanoguard._provenance import Provenance, SourceLine
-from theanoguard._provenance.places import USUAL_WIDTH, printable, source_lines
+from theanoguard._provenance.places import source_lines
 from theanoguard._shown import displayed
+from theanoguard._text import USUAL_WIDTH, printable
 
 
 @displayed

@@ -18,12 +18,13 @@ from theanoguard._exact import evaluate
 from theanoguard._exact.balls import UNKNOWN, kind_of, nearest_float, text_of
 from theanoguard._exact.rules import is_real
 from theanoguard._exact.scalars import STEPS
+from theanoguard._naming import name_of
 from theanoguard._provenance import SourceLine, track_provenance, tracker_of
 from theanoguard._provenance.places import source_lines
 from theanoguard._provenance.source import source_place
 from theanoguard._pytensor import FUSING, IN_PLACE
 from theanoguard._shown import brief
-from theanoguard.explain.facts.naming import index_text, name_of
+from theanoguard._text import index_text
 from theanoguard.guard.pausing import twin_of, unguarded
 
 WORST = 4

@@ -9,8 +9,9 @@ from typing import Any
 
 from theanoguard._lint.witness import Witness
 from theanoguard._provenance import SourceLine
-from theanoguard._provenance.places import place_text, source_lines, source_text, text_width
+from theanoguard._provenance.places import place_text, source_lines, source_text
 from theanoguard._shown import bounded, displayed, html_table
+from theanoguard._text import text_width
 
 
 @displayed

@@ -30,11 +30,11 @@ from theanoguard._lint.propagate import GraphBounds
 from theanoguard._lint.rules import RULES
 from theanoguard._lint.view import GraphView
 from theanoguard._provenance import SourceLine, attach, lookup, module_of, source_place, tracker_of
+from theanoguard._provenance.records import user_line
 from theanoguard._pytensor import Function, OpFromGraph, Scan, is_numeric, predefined_modes
 from theanoguard._pytensor.labelled import unlabelled
 from theanoguard.explain.advice.hints import with_module
 from theanoguard.explain.advice.written import in_users_words
-from theanoguard.explain.records import user_line
 
 
 @checked

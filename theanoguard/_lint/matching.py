@@ -23,8 +23,8 @@ from theanoguard._provenance.designating import made_by_grad
 from theanoguard._pytensor import Scan, is_numeric, is_sparse
 from theanoguard._pytensor.labelled import unlabelled
 from theanoguard._steps import ForeignError, foreign
-from theanoguard.explain.facts.naming import op_name
 from theanoguard.guard.pausing import twin_of, without_watchers
+from theanoguard.operations.names import op_name
 
 SECONDS = 3.0
 """How long lint searches one graph for inputs."""

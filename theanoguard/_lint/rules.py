@@ -23,12 +23,13 @@ from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
 from theanoguard._lint.bounds import Bounds
 from theanoguard._lint.propagate import BoundsOf, implied, is_softmax
 from theanoguard._lint.view import GraphView
+from theanoguard._naming import INDEXING
 from theanoguard._pytensor import Scan, is_numeric
 from theanoguard._shown import brief
 from theanoguard.explain.advice.hints import advice
-from theanoguard.explain.facts.naming import INDEXING, op_name
 from theanoguard.operations import facts_of, scalar_facts
 from theanoguard.operations.facts import SCALARS, Domain
+from theanoguard.operations.names import op_name
 from theanoguard.training.ops import FirstBad, SquaredNorms
 
 HUGE_SUM = 2**20

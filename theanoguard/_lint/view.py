@@ -13,10 +13,11 @@ from pytensor.tensor.subtensor import Subtensor
 
 from theanoguard._graph import scalar_class, viewed
 from theanoguard._lint.propagate import BoundsOf, inner_bounds
+from theanoguard._naming import name_of
 from theanoguard._provenance.designating import Designations, made_by_grad
 from theanoguard._pytensor import Scan
 from theanoguard.explain.facts.labels import MAX_NAME
-from theanoguard.explain.facts.naming import name_of, op_name
+from theanoguard.operations.names import op_name
 
 
 class GraphView:

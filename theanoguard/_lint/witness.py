@@ -32,13 +32,14 @@ from theanoguard._exact.moving import MOVING
 from theanoguard._graph import scalar_class
 from theanoguard._lint.evidence import Evidence
 from theanoguard._provenance import Provenance, SourceLine, attach, lookup, track_provenance
+from theanoguard._provenance.records import user_line
 from theanoguard._provenance.tracker import tracker_of
 from theanoguard._pytensor import increment_ops, is_numeric
 from theanoguard._shown import displayed
 from theanoguard._steps import ForeignError, foreign
-from theanoguard.explain.facts.naming import number_text, op_name
-from theanoguard.explain.records import user_line
+from theanoguard._text import number_text
 from theanoguard.guard.pausing import unguarded
+from theanoguard.operations.names import op_name
 
 CANDIDATES = 60
 """Random inputs that are tried."""

@@ -24,6 +24,7 @@ from theanoguard._exact.balls import is_balls, text_of
 from theanoguard._exact.moving import MOVING
 from theanoguard._exact.rules import is_real
 from theanoguard._exact.twin import Budget, Context, OutOfLimits
+from theanoguard._naming import MAX_DEPTH, name_of
 from theanoguard._precision.double_double import DOUBLED
 from theanoguard._precision.doubled import ball_of, certain_errors
 from theanoguard._precision.evaluations import (
@@ -38,12 +39,12 @@ from theanoguard._precision.evaluations import (
 )
 from theanoguard._precision.result import Digits, Loss, Precision
 from theanoguard._provenance import Provenance, lookup, lookup_inner
+from theanoguard._provenance.records import user_line
 from theanoguard._pytensor import Function
 from theanoguard._steps import as_raised
 from theanoguard.explain.facts.labels import MAX_NAME
-from theanoguard.explain.facts.naming import MAX_DEPTH, name_of, op_name
-from theanoguard.explain.records import user_line
 from theanoguard.guard.pausing import twin_of, unguarded
+from theanoguard.operations.names import op_name
 from theanoguard.testvalue import arguments_of
 
 TOLERATED = {"float16": 16, "float32": 512, "float64": 8192}

@@ -6,7 +6,7 @@ from typing import Any
 from theanoguard._provenance import SourceLine
 from theanoguard._provenance.places import source_lines
 from theanoguard._shown import displayed
-from theanoguard.explain.facts.naming import index_text
+from theanoguard._text import index_text
 
 
 @displayed

@@ -8,7 +8,6 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 
-from theanoguard._provenance.places import cut
 from theanoguard._provenance.records import Provenance
 from theanoguard._provenance.tracker import (
     ORIGIN,
@@ -19,6 +18,7 @@ from theanoguard._provenance.tracker import (
 )
 from theanoguard._pytensor import IfElse, frozen_graph_class
 from theanoguard._shown import brief, html_table
+from theanoguard._text import cut
 
 
 def lookup(fgraph: FunctionGraph, variable: Variable | Apply) -> Provenance:

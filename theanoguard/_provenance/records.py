@@ -126,3 +126,24 @@ class Provenance:
             *(("fused: ", part.expression or part.op) for part in self.inner),
         ]
         return "\n  ".join(f"{word}{text}" for word, text in told)
+
+
+def user_line(provenance: Provenance) -> SourceLine | None:
+    """Return the user's line; for a gradient, the line that is differentiated.
+
+    For a gradient that an operation of the user's own computes, it is the line that computes it.
+    """
+    backward, line = provenance.backward, provenance.source
+    if backward is None or backward.forward_source is None or in_own_gradient(provenance):
+        return line
+    return backward.forward_source
+
+
+def in_own_gradient(provenance: Provenance) -> bool:
+    """Return whether a method of the user's own operation computes a gradient."""
+    line = provenance.source
+    return provenance.backward is not None and line is not None and line.function in GRADIENTS
+
+
+GRADIENTS = ("grad", "L_op", "pullback")
+"""Methods of operations that compute gradients."""

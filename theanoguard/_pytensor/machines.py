@@ -2,10 +2,12 @@
 
 import ctypes
 import inspect
+import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply
 
 from theanoguard._releases import needs
@@ -120,3 +122,19 @@ def finished_call(
     for i_out, i_in in fn.maker.fgraph.update_mapping.items():
         fn.input_storage[i_in].storage[0] = outputs[i_out]
     return result
+
+
+# Flags by which compiled code may lose a NaN or an Inf, take a subnormal number for 0, or raise
+# other exception flags of the processor than the operations that are written there.
+CHANGING_ARITHMETIC = re.compile(
+    r"-(Ofast|fast|ffast-math|funsafe-math-optimizations|ffinite-math-only|fno-honor-\w+"
+    r"|fno-signed-zeros|fno-trapping-math|fassociative-math|freciprocal-math|fapprox-func"
+    r"|ffp-model=(fast|aggressive)|fp-model=fast.*|fdenormal-fp-math.*|mdaz-ftz"
+    r"|fsingle-precision-constant|fcx-.*)"
+)
+
+
+def changes_arithmetic() -> list[str]:
+    """Return the compiler flags of the user's by which code need not keep to IEEE 754."""
+    flags = config.gcc__cxxflags.split() if config.cxx else []
+    return [flag for flag in flags if CHANGING_ARITHMETIC.fullmatch(flag)]

@@ -32,9 +32,10 @@ from pytensor.compile.mode import Mode
 
 from theanoguard._backends import backends
 from theanoguard._environment import compiler_version, versions
-from theanoguard._provenance.places import printable, text_width
 from theanoguard._pytensor import blas_links, config, configuration_files
+from theanoguard._pytensor.machines import changes_arithmetic
 from theanoguard._releases import MISSING, TESTED, is_untested
+from theanoguard._text import printable, text_width
 from theanoguard.explain.text.report import bytes_text
 from theanoguard.guard import GuardError, GuardMode
 from theanoguard.guard.c import build as kernel
@@ -243,7 +244,7 @@ def _arithmetic() -> Iterator[Finding]:
         )
         if not kept.all()
     ]
-    flags = kernel.changes_arithmetic()
+    flags = changes_arithmetic()
     if not (flags or lost):
         yield Finding("arithmetic", "compiled code keeps NaN, Inf and subnormal numbers")
         return

@@ -18,9 +18,10 @@ from theanoguard._files import write_atomically
 from theanoguard._lint.every_function import LintedRun
 from theanoguard._lint.witness import Fault, Search
 from theanoguard._provenance import SourceLine
+from theanoguard._provenance.records import user_line
 from theanoguard._steps import as_raised
 from theanoguard.cli.lint import add_search, run_beside
-from theanoguard.explain.records import Explanation, Hint, user_line
+from theanoguard.explain.facts.records import Explanation, Hint
 from theanoguard.guard import GuardMode
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.every_function import NotingAll, Trips, guarding

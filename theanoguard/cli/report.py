@@ -16,7 +16,8 @@ from typing import Any
 from theanoguard._event import Cause, GuardEvent, Place, cause_of, place_of
 from theanoguard._files import write_atomically
 from theanoguard._provenance import SourceLine
-from theanoguard._provenance.places import fitted, indented, printable, source_text, text_width
+from theanoguard._provenance.places import source_text
+from theanoguard._text import fitted, indented, printable, text_width
 from theanoguard.explain.text.color import wants_color
 from theanoguard.guard.errors import report_text
 from theanoguard.log.event_log import Log, LogEntry, header_json, read_logs

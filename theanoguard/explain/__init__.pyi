@@ -1,8 +1,8 @@
 from .advice.hints import register_hint
 from .explanation import explain
+from .facts.records import Cause, Explanation, Hint, Operand, Situation, Waypoint
 from .failure import Failure, explain_exception, explain_input
 from .masked import find_masked, leaves_of_results
-from .records import Cause, Explanation, Hint, Operand, Situation, Waypoint
 from .text.report import render_failure, render_text
 
 __all__ = [

@@ -17,8 +17,10 @@ from theanoguard._evaluate.replay import Implementation, Kernels, Replay
 from theanoguard._evaluate.scalars import ScalarStep, agrees
 from theanoguard._event import GuardEvent, Trip
 from theanoguard._faults import code_of
+from theanoguard._naming import LOG_DENSITY, apply_text, name_of
 from theanoguard._provenance import Provenance, SourceLine, lookup, module_of
 from theanoguard._steps import attempt, failures, foreign
+from theanoguard._text import number_text, number_texts
 from theanoguard._values import Mask
 from theanoguard.explain.advice.hints import (
     DIVERGES,
@@ -34,19 +36,12 @@ from theanoguard.explain.advice.remedies import Outcome, position, try_remedies
 from theanoguard.explain.facts.describe import describe, finite_range
 from theanoguard.explain.facts.handed import Advice, Case, Facts, Found
 from theanoguard.explain.facts.labels import display_name, user_op
-from theanoguard.explain.facts.naming import (
-    LOG_DENSITY,
-    apply_text,
-    name_of,
-    number_text,
-    number_texts,
-    op_name,
-)
+from theanoguard.explain.facts.records import ROLES, Cause, Explanation, Fate, Meaning, Operand
 from theanoguard.explain.facts.restated import Spot, differentiated, restated
 from theanoguard.explain.facts.situation import updates_numbers
 from theanoguard.explain.facts.way import way_from_inputs, without_rewrites
-from theanoguard.explain.records import ROLES, Cause, Explanation, Fate, Meaning, Operand
-from theanoguard.explain.text.repro import FailingCall, Repro, repro_of
+from theanoguard.explain.repro.script import FailingCall, Repro, repro_of
+from theanoguard.operations.names import op_name
 
 
 def explain(trip: Trip, tell_fate: bool = False, impl: Implementation | None = None) -> Explanation:

@@ -22,16 +22,18 @@ from pytensor.tensor.type import TensorType
 from theanoguard._evaluate.culprit import Scope
 from theanoguard._evaluate.replay import Replay
 from theanoguard._event import Frame, PathStep
+from theanoguard._naming import name_of, subscript_text
 from theanoguard._provenance import Provenance, SourceLine, built_from, lookup
 from theanoguard._pytensor import increment_ops
 from theanoguard._shown import brief
+from theanoguard._text import number_text
 from theanoguard._values import is_sparse
 from theanoguard.explain.advice.hints import JITTER, Hint
 from theanoguard.explain.facts.labels import display_name, line_around, lookup_in, user_op, written
-from theanoguard.explain.facts.naming import name_of, number_text, op_name, subscript_text
 from theanoguard.explain.facts.shapes import Shape, first_misfit, misfit_of_values, shape_text
 from theanoguard.explain.facts.situation import matrix_text
 from theanoguard.operations.domains import domains_of, parameters_of, random_variable_of
+from theanoguard.operations.names import op_name
 
 
 @dataclass(frozen=True)

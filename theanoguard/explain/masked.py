@@ -34,7 +34,7 @@ from theanoguard._values import Mask
 from theanoguard.explain.advice.hints import in_module, with_hint
 from theanoguard.explain.explanation import fate_of
 from theanoguard.explain.facts.describe import describe
-from theanoguard.explain.records import Cause
+from theanoguard.explain.facts.records import Cause
 
 
 @checked

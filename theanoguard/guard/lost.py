@@ -12,7 +12,7 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import Elemwise
 
-from theanoguard.guard.c.build import changes_arithmetic
+from theanoguard._pytensor.machines import changes_arithmetic
 from theanoguard.operations import (
     Kind,
     holds_nonfinite,

@@ -28,8 +28,6 @@ from theanoguard._pytensor import (
     predefined_optimizers,
 )
 from theanoguard._releases import MISSING
-from theanoguard.guard.c.linker import GuardLinker
-from theanoguard.guard.graph.runtime import GuardedLinker
 from theanoguard.guard.policy import Action, Judge, Measures, Policy, When, make_policy
 from theanoguard.guard.reporting import Recorder
 from theanoguard.guard.rewriting import WatchedMode
@@ -39,7 +37,7 @@ from theanoguard.log.event_log import EventLog, open_log
 
 def is_guarded(linker: Any) -> bool:
     """Return whether a linker puts checks into what it links."""
-    return isinstance(linker, GuardLinker | GuardedLinker)
+    return isinstance(getattr(linker, "policy", None), Policy)
 
 
 def default_backend() -> str:

@@ -521,3 +521,13 @@ def _root(variable: Variable) -> Variable:
             return variable
         variable = node.inputs[sources[0]]
     return variable
+
+
+def has_elements(variable: Variable) -> bool:
+    """Whether values can be looked at: no booleans, and no lists of arrays."""
+    return not is_list(variable) and getattr(variable.type, "dtype", "bool") != "bool"
+
+
+def is_list(variable: Variable) -> bool:
+    """Whether a variable is a list of arrays."""
+    return hasattr(variable.type, "ttype")

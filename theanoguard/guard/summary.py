@@ -2,14 +2,10 @@
 
 from collections import Counter
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from typing import Any
-
-import numpy as np
 
 from theanoguard._releases import MISSING
 from theanoguard._shown import displayed
-from theanoguard.guard.c import build as kernel
 
 
 @displayed
@@ -121,7 +117,7 @@ def summarize(guard: Any, backend: str) -> GuardSummary:
     counts = guard.counters()
     if counts:
         per_call = {k: counts[k] / max(looked_at, 1) for k in ("scans", "bytes")}
-        per_check, per_byte = speed()
+        per_check, per_byte = guard.speed()
         seconds = per_call["scans"] * per_check
         measured = {
             "memory": counts["memory"],
@@ -145,21 +141,3 @@ def summarize(guard: Any, backend: str) -> GuardSummary:
         off=tuple(map(str, MISSING)),
         **(measured if counts and looked_at else {}),
     )
-
-
-@lru_cache(maxsize=1)
-def speed() -> tuple[float, float]:
-    """Measure how long the compiled check takes, once in a process.
-
-    Returns
-    -------
-    (float, float)
-        Seconds for one small array, and for each further byte of one that a cache holds.
-    """
-    module = kernel.load()
-    assert module is not None  # it has counted
-    guard = kernel.guard_of_all(module)
-    small, large = np.ones(4), np.ones(32_768)
-    per_check = min(guard.clock(small, 2000) for _ in range(5))
-    per_array = min(guard.clock(large, 50) for _ in range(5))
-    return per_check, max(per_array - per_check, 0.0) / large.nbytes

@@ -33,7 +33,7 @@ from theanoguard._evaluate.scalars import ScalarStep, steps_of
 from theanoguard._pytensor import literals_of
 from theanoguard._steps import ForeignError
 from theanoguard._values import KINDS, BadKind, arrays_in
-from theanoguard.guard.graph.checks import has_elements
+from theanoguard.guard.plan import has_elements
 from theanoguard.guard.policy import Policy
 from theanoguard.operations import is_literal, reached, scalar_facts
 from theanoguard.operations.regions import NUMPY, Arrays, Values, unmarked

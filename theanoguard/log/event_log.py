@@ -4,7 +4,7 @@ A line that starts a section of a log is a header, ``{"schema": "theanoguard.log
 "header": id, "environment": {...}, "mode": {...}}``.  Each other line is ``{"time": ...,
 "process": ..., "header": id}`` with ``"event"``, as
 :meth:`~theanoguard._event.GuardEvent.to_json` gives it, or with ``"explanation"``, as
-:meth:`~theanoguard.explain.records.Explanation.to_plain` gives it, or with both.  An
+:meth:`~theanoguard.explain.facts.records.Explanation.to_plain` gives it, or with both.  An
 explanation contains its event.  Its line comes later, so that the event is on disk before the
 explanation is computed.  The id is a digest of the header, so that one log may hold events of
 several runs and modes.

@@ -23,7 +23,7 @@ from pytensor.printing import debugprint
 from theanoguard._arguments import NeedsCall, check_optimizer, checked
 from theanoguard._event import Frame, PathStep
 from theanoguard._provenance import TRACK_PROVENANCE, SourceLine, lookup, lookup_inner
-from theanoguard._provenance.places import encodable, source_lines
+from theanoguard._provenance.places import source_lines
 from theanoguard._pytensor import (
     VM,
     Mode,
@@ -36,6 +36,7 @@ from theanoguard._pytensor import (
     runner_of,
     take_class,
 )
+from theanoguard._text import encodable
 
 
 class Callback:

@@ -9,9 +9,9 @@ import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 
+from theanoguard._naming import name_of as formula
 from theanoguard._provenance import lookup
 from theanoguard._shown import brief
-from theanoguard.explain.facts.naming import name_of as formula
 from theanoguard.view.model import Statistics, statistics
 
 #: Lines of source before and after the one that the node comes from.

@@ -14,8 +14,8 @@ import numpy as np
 from pytensor.graph.basic import Apply
 
 from theanoguard._arguments import checked
-from theanoguard._provenance.places import encodable, fitted, text_width
 from theanoguard._pytensor import Function
+from theanoguard._text import encodable, fitted, text_width
 from theanoguard.explain.text.color import BLUE, BOLD, BOLD_RED, DIM, RESET, wants_color
 from theanoguard.monitor.operands import counted, is_bad, operands, source_around
 from theanoguard.monitor.stepper import Stepper

@@ -16,7 +16,8 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Header, Static
 
 from theanoguard._provenance import SourceLine, lookup
-from theanoguard._provenance.places import brief_place, cut
+from theanoguard._provenance.places import brief_place
+from theanoguard._text import cut
 from theanoguard.monitor.operands import CONTEXT, called, operands, short, source_around
 from theanoguard.monitor.stepper import Stepper
 

@@ -17,7 +17,7 @@ from pytensor.graph.op import Op
 from theanoguard._arguments import Count, checked, did_you_mean, refuse
 from theanoguard._evaluate.replay import copy_value
 from theanoguard._provenance import SourceLine, lookup
-from theanoguard._provenance.places import cut, source_lines, text_width
+from theanoguard._provenance.places import source_lines
 from theanoguard._pytensor import (
     Function,
     captured_inputs,
@@ -28,9 +28,10 @@ from theanoguard._pytensor import (
     single_thunk,
 )
 from theanoguard._shown import bounded, html_table
-from theanoguard.explain.facts.naming import op_name
+from theanoguard._text import cut, text_width
 from theanoguard.guard.pausing import unguarded
 from theanoguard.monitor.operands import Step, called, is_bad, name_of, operands, short
+from theanoguard.operations.names import op_name
 
 #: Bytes of values that are kept for stepping back, by default.
 MEMORY_BOUND = 1 << 28

@@ -12,7 +12,7 @@ from pytensor.graph.traversal import graph_inputs
 from theanoguard._provenance import SourceLine, source_line
 from theanoguard._provenance.places import source_text
 from theanoguard._shown import displayed
-from theanoguard.explain.facts.naming import number_text
+from theanoguard._text import number_text
 from theanoguard.pymc.parameters import given_data
 
 SENTINELS = (-9, -99, -999, -9999, 999, 9999)

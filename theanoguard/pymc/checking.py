@@ -14,11 +14,12 @@ from theanoguard._arguments import checked, refuse
 from theanoguard._graph import scalar_class, viewed
 from theanoguard._lint import Finding
 from theanoguard._lint.matching import NotSearched
+from theanoguard._naming import name_of
 from theanoguard._provenance import SourceLine, source_line
-from theanoguard._provenance.places import printable, source_text
+from theanoguard._provenance.places import source_text
 from theanoguard._shown import displayed
 from theanoguard._steps import attempt, failures
-from theanoguard.explain.facts.naming import name_of, number_text
+from theanoguard._text import number_text, printable
 from theanoguard.explain.text.report import failed_lines
 from theanoguard.pymc.auditing import DataFault, audited
 from theanoguard.pymc.explaining import Explaining

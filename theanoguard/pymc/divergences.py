@@ -10,7 +10,7 @@ from scipy.stats import fisher_exact
 from theanoguard._arguments import checked
 from theanoguard._shown import displayed
 from theanoguard._steps import attempt, failures
-from theanoguard.explain.facts.naming import number_text
+from theanoguard._text import number_text
 from theanoguard.explain.text.report import failed_lines
 from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.geometry import FEW, FEWEST, Cause, Comparison, Point, Shape

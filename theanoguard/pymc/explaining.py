@@ -15,13 +15,14 @@ from pytensor.tensor.random.type import RandomType
 from theanoguard._arguments import checked
 from theanoguard._evaluate.replay import Implementation, is_wide
 from theanoguard._event import GuardEvent, Trip
+from theanoguard._naming import name_of
 from theanoguard._provenance import source_line
 from theanoguard._provenance.places import source_text
 from theanoguard._pytensor import Mode, captured_inputs
 from theanoguard._steps import attempt, failures, first_line
+from theanoguard._text import number_text
 from theanoguard.explain import Explanation
 from theanoguard.explain import explain as explain_trip
-from theanoguard.explain.facts.naming import name_of, number_text
 from theanoguard.guard.pausing import unguarded
 from theanoguard.guard.policy import make_policy
 from theanoguard.pymc.broadcasts import crossed, written

@@ -15,7 +15,7 @@ from scipy.stats import mannwhitneyu, rankdata
 
 from theanoguard._pytensor import Mode
 from theanoguard._steps import attempt
-from theanoguard.explain.facts.naming import number_text
+from theanoguard._text import number_text
 from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.points import joined, of_points
 from theanoguard.pymc.scales import PRIOR_DRAWS, Scale, scales_of

@@ -14,11 +14,13 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.elemwise import Elemwise
 
+from theanoguard._naming import apply_text
 from theanoguard._provenance import source_line
 from theanoguard._provenance.places import source_text
 from theanoguard._pytensor import get_mode
 from theanoguard._steps import foreign
-from theanoguard.explain.facts.naming import apply_text, number_text, op_name, shown_op
+from theanoguard._text import number_text
+from theanoguard.operations.names import op_name, shown_op
 from theanoguard.pymc.modes import model_lines
 
 

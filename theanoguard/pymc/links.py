@@ -12,11 +12,12 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Mul
 from pytensor.tensor.math import Dot
 
+from theanoguard._naming import element_text
 from theanoguard._provenance.designating import Designations
+from theanoguard._text import number_text
 from theanoguard.explain.advice.hints import GENERAL
 from theanoguard.explain.advice.ranges import code_of_number, range_text
-from theanoguard.explain.facts.naming import element_text, number_text
-from theanoguard.explain.records import Condition, Meaning, Range
+from theanoguard.explain.facts.records import Condition, Meaning, Range
 from theanoguard.operations.facts import Domain as ArgumentDomain
 from theanoguard.pymc.broadcasts import written
 from theanoguard.pymc.parameters import distribution_of, given_parameters

@@ -9,10 +9,10 @@ import numpy as np
 
 from theanoguard._event import GuardEvent
 from theanoguard._provenance import SourceLine
-from theanoguard._provenance.places import printable, source_text
+from theanoguard._provenance.places import source_text
 from theanoguard._shown import displayed
+from theanoguard._text import number_text, printable
 from theanoguard.explain import Explanation
-from theanoguard.explain.facts.naming import number_text
 from theanoguard.explain.text.report import failed_lines
 from theanoguard.guard import GuardError
 from theanoguard.guard.errors import report_text

@@ -13,9 +13,9 @@ import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable as RV
 
+from theanoguard._naming import name_of
 from theanoguard._provenance import source_line
 from theanoguard._provenance.designating import Designations
-from theanoguard.explain.facts.naming import name_of
 from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.broadcasts import written
 from theanoguard.pymc.parameters import given_parameters

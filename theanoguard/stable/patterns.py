@@ -26,9 +26,9 @@ from theanoguard._graph import (
     scalar_class,
     viewed,
 )
+from theanoguard._naming import INDEXING
 from theanoguard._pytensor import increment_ops
 from theanoguard._steps import foreign
-from theanoguard.explain.facts.naming import INDEXING
 from theanoguard.stable import forms
 
 New = Callable[[Variable], Variable]

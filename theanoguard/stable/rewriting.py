@@ -9,11 +9,11 @@ from pytensor.graph.traversal import toposort
 from theanoguard._arguments import checked
 from theanoguard._graph import scalar_class
 from theanoguard._lint import GraphBounds
+from theanoguard._naming import name_of
 from theanoguard._provenance import SourceLine, source_line, stack_traces
 from theanoguard._provenance.backward import gradient_frame
 from theanoguard._shown import displayed
 from theanoguard._steps import as_raised
-from theanoguard.explain.facts.naming import name_of
 from theanoguard.stable.patterns import FLOORS, PATTERNS, rebuild
 
 

@@ -20,7 +20,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.special import LogSoftmax, Softmax
 
 from theanoguard._graph import applied_to, constant_number, reduction_of, scalar_class, viewed
-from theanoguard.explain.facts.naming import INDEXING, name_of
+from theanoguard._naming import INDEXING, name_of
 from theanoguard.operations.names import op_name
 from theanoguard.stable import forms
 from theanoguard.stable.identities import Term

@@ -16,9 +16,10 @@ from pytensor.printing import pp as pp
 from theanoguard._arguments import checked, refuse
 from theanoguard._event import GuardEvent
 from theanoguard._provenance import Backward, SourceLine
-from theanoguard._provenance.places import cut_around, encodable, place_text, printable, short_file
+from theanoguard._provenance.places import place_text, short_file
 from theanoguard._pytensor import Function
 from theanoguard._shown import MOST, bounded
+from theanoguard._text import cut_around, encodable, printable
 from theanoguard.view.model import GraphModel, Marks, NodeModel, VariableModel, graph_model
 from theanoguard.view.written import written_model
 

@@ -29,6 +29,7 @@ from theanoguard._graph import (
     scalar_class,
     viewed,
 )
+from theanoguard._naming import INDEXING
 from theanoguard._provenance import SourceLine, module_of, source_place
 from theanoguard._provenance.designating import made_by_grad
 from theanoguard.explain.advice.exact import Form, exact_forms, run
@@ -39,8 +40,8 @@ from theanoguard.explain.advice.scaling import scalable, scaled
 from theanoguard.explain.advice.source_edit import listed
 from theanoguard.explain.advice.trials import Builders, Spot, fixed
 from theanoguard.explain.advice.written import in_one_file, on_lines
-from theanoguard.explain.facts.naming import INDEXING, op_name
 from theanoguard.operations.facts import SCALARS
+from theanoguard.operations.names import op_name
 from theanoguard.stable.patterns import Build, New, squared_base
 
 

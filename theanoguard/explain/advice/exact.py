@@ -31,7 +31,8 @@ from theanoguard._graph import (
     viewed,
     with_number,
 )
-from theanoguard.explain.facts.naming import INDEXING, op_name
+from theanoguard._naming import INDEXING
+from theanoguard.operations.names import op_name
 from theanoguard.stable import forms
 from theanoguard.stable.patterns import PATTERNS, Build, behind_views, squared_base
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from theanoguard._faults import code_of
 from theanoguard._provenance.source import expression_of
+from theanoguard._text import number_text
 from theanoguard.explain.advice.source_edit import is_compound
 from theanoguard.explain.advice.written import in_users_words
-from theanoguard.explain.facts.naming import number_text
-from theanoguard.explain.records import CameIn, Cause, Hint, Meaning, Situation
+from theanoguard.explain.facts.records import CameIn, Cause, Hint, Meaning, Situation
 
 _OF_LOST = (
     *("cancellation", "probability-underflow", "softmax-then-log", "exp-overflow"),

@@ -23,8 +23,8 @@ from theanoguard._evaluate.culprit import Place
 from theanoguard._evaluate.replay import Replay
 from theanoguard._exact import evaluate
 from theanoguard._exact.balls import kind_of, nearest_float, text_of, to_balls
+from theanoguard._text import number_text
 from theanoguard.explain.advice.trials import AsBuilt, Spot, Trial, depends_on, leaf_values
-from theanoguard.explain.facts.naming import number_text
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2}
 """Relative error of a formula that is the same function, by the dtype that computes it."""

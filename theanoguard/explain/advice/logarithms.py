@@ -36,11 +36,11 @@ from theanoguard._graph import (
     viewed,
     with_number,
 )
+from theanoguard._naming import INDEXING, subscript_text
 from theanoguard._pytensor import thawed_graph
 from theanoguard.explain.advice.exact import LOGARITHMS, arguments, as_softmax
 from theanoguard.explain.advice.source_edit import bare, filled
 from theanoguard.explain.advice.written import STABLE
-from theanoguard.explain.facts.naming import INDEXING, subscript_text
 from theanoguard.operations.names import INFIX, op_name, shown_op
 from theanoguard.stable import forms
 from theanoguard.stable.patterns import behind_views, rebuild

@@ -13,24 +13,19 @@ from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place
 from theanoguard._evaluate.replay import Replay
 from theanoguard._graph import role_of
+from theanoguard._naming import apply_text, element_text
+from theanoguard._text import index_text, number_text, number_texts
 from theanoguard.explain.advice.judge import Judge, Number, exact_elements
 from theanoguard.explain.advice.origins import Origins, Part
 from theanoguard.explain.advice.trials import leaf_values
 from theanoguard.explain.facts.derivatives import worst_element
-from theanoguard.explain.facts.naming import (
-    apply_text,
-    element_text,
-    index_text,
-    number_text,
-    number_texts,
-    op_name,
-)
+from theanoguard.explain.facts.records import ROLES, Condition, Meaning
 from theanoguard.explain.facts.restated import operands_of
 from theanoguard.explain.facts.situation import equal_rows
 from theanoguard.explain.facts.telling import DECOMPOSITIONS
-from theanoguard.explain.records import ROLES, Condition, Meaning
 from theanoguard.operations import facts_of, scalar_facts
 from theanoguard.operations.facts import Domain
+from theanoguard.operations.names import op_name
 
 MAX_NAME = 40
 """Length of the longest name in the sentence."""

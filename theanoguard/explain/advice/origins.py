@@ -16,14 +16,16 @@ from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place, Scope
 from theanoguard._exact.integers import is_arithmetic, wrapping_of
 from theanoguard._graph import VIEWS, constant_number, reduction_of, role_of, scalar_class, viewed
+from theanoguard._naming import INDEXING, element_text, name_of
 from theanoguard._steps import ForeignError
+from theanoguard._text import number_text
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.ranges import link_text, range_of, range_text
 from theanoguard.explain.advice.source_edit import listed
 from theanoguard.explain.advice.trials import leaf_values
-from theanoguard.explain.facts.naming import INDEXING, element_text, name_of, number_text, op_name
-from theanoguard.explain.records import ROLES, Condition, Range
+from theanoguard.explain.facts.records import ROLES, Condition, Range
 from theanoguard.operations.facts import Domain
+from theanoguard.operations.names import op_name
 
 MAX_NUMBERS = 4
 """Largest number of inputs that are named together."""
@@ -78,7 +80,7 @@ class End:
     kept : str
         What to do about it.
     general : bool
-        As for :class:`~theanoguard.explain.records.Meaning`.
+        As for :class:`~theanoguard.explain.facts.records.Meaning`.
     settled : bool
         As there.
     condition : Condition or None

@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 from theanoguard._evaluate.culprit import Place, dense
 from theanoguard._steps import ForeignError
 from theanoguard.explain.advice.trials import AsBuilt, depends_on, leaf_values
-from theanoguard.explain.records import Range
+from theanoguard.explain.facts.records import Range
 from theanoguard.operations.facts import Domain
 
 logger = logging.getLogger("theanoguard")

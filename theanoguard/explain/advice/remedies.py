@@ -19,6 +19,7 @@ from theanoguard._provenance import SourceLine, source_place
 from theanoguard._provenance.designating import made_by_grad
 from theanoguard._pytensor import without_traces
 from theanoguard._steps import ForeignError, attempt
+from theanoguard._text import number_text
 from theanoguard.explain.advice.candidates import (
     WITH_JITTER,
     as_code,
@@ -31,9 +32,9 @@ from theanoguard.explain.advice.sentences import is_same_around, sentence
 from theanoguard.explain.advice.trials import NARROW, AsBuilt, Spot, as_built
 from theanoguard.explain.facts.derivatives import derivative_text
 from theanoguard.explain.facts.handed import Facts
-from theanoguard.explain.facts.naming import number_text, op_name
+from theanoguard.explain.facts.records import ROLES, Cause
 from theanoguard.explain.facts.restated import in_forward_pass, place_like
-from theanoguard.explain.records import ROLES, Cause
+from theanoguard.operations.names import op_name
 
 logger = logging.getLogger("theanoguard")
 

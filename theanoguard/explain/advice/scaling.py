@@ -18,13 +18,13 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Shape, Shape_i
 
 from theanoguard._graph import VIEWS, constant_number, reduction_of, scalar_class, viewed
+from theanoguard._naming import INDEXING
 from theanoguard._provenance import source_place
 from theanoguard._provenance.source import expression_of
 from theanoguard.explain.advice.loops import Edit
 from theanoguard.explain.advice.source_edit import filled
 from theanoguard.explain.advice.trials import Spot
 from theanoguard.explain.advice.written import globals_of
-from theanoguard.explain.facts.naming import INDEXING
 from theanoguard.stable.patterns import Build, rebuild
 
 MAX_VARIABLES = 100

@@ -45,8 +45,8 @@ from theanoguard.explain.advice.written import (
     spelled,
     with_modules,
 )
-from theanoguard.explain.facts.naming import op_name
-from theanoguard.explain.records import Cause
+from theanoguard.explain.facts.records import Cause
+from theanoguard.operations.names import op_name
 from theanoguard.stable.patterns import rebuild
 
 logger = logging.getLogger("theanoguard")

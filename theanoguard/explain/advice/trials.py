@@ -31,10 +31,11 @@ from theanoguard._provenance.designating import Designations, made_by_grad
 from theanoguard._provenance.tracker import ProvenanceTracker
 from theanoguard._pytensor import thawed_graph
 from theanoguard._steps import ForeignError, foreign
+from theanoguard._text import number_text
 from theanoguard.explain.facts.derivatives import has_no_derivative
 from theanoguard.explain.facts.handed import Facts
-from theanoguard.explain.facts.naming import number_text, op_name
-from theanoguard.explain.records import Cause
+from theanoguard.explain.facts.records import Cause
+from theanoguard.operations.names import op_name
 from theanoguard.stable.patterns import rebuild
 
 Builders: TypeAlias = dict[Variable, Callable]

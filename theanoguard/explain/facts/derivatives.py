@@ -8,7 +8,8 @@ import numpy as np
 from pytensor.graph.basic import Apply
 
 from theanoguard._evaluate.replay import Replay
-from theanoguard.explain.facts.naming import number_text, op_name
+from theanoguard._text import number_text
+from theanoguard.operations.names import op_name
 
 
 @dataclass(frozen=True)

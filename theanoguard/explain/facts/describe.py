@@ -11,8 +11,10 @@ from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Made, Origin, Place
 from theanoguard._event import GuardEvent
 from theanoguard._graph import role_of
+from theanoguard._naming import apply_text
 from theanoguard._provenance import Provenance, SourceLine, overflowed
 from theanoguard._steps import attempt
+from theanoguard._text import number_text, number_texts
 from theanoguard._values import Mask, kind_of
 from theanoguard.explain.facts.labels import (
     MAX_FORMULA,
@@ -28,12 +30,12 @@ from theanoguard.explain.facts.labels import (
     provenance_of_step,
     step_name,
 )
-from theanoguard.explain.facts.naming import apply_text, number_text, number_texts, op_name
+from theanoguard.explain.facts.records import CameIn, Cause, Operand, Situation
 from theanoguard.explain.facts.shapes import shape_text
 from theanoguard.explain.facts.situation import situation_of
 from theanoguard.explain.facts.telling import DECOMPOSITIONS, telling_elements
-from theanoguard.explain.records import CameIn, Cause, Operand, Situation
 from theanoguard.operations import Region
+from theanoguard.operations.names import op_name
 
 
 def describe(origin: Origin, mask: Mask, event: GuardEvent | None = None) -> Cause:

@@ -1,7 +1,7 @@
 """What each step of an explanation hands to the next: a :class:`Case`, then each class below it.
 
-They hold the graphs and values of the call.  An :class:`~theanoguard.explain.records.Explanation`,
-which ends the chain, holds neither.
+They hold the graphs and values of the call.  The last one, an
+:class:`~theanoguard.explain.Explanation`, holds neither.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from theanoguard._evaluate.culprit import Origin, Scope
 from theanoguard._evaluate.replay import Implementation
 from theanoguard._event import Trip
 from theanoguard._values import Mask
-from theanoguard.explain.records import Cause, Meaning
+from theanoguard.explain.facts.records import Cause, Meaning
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,7 @@ class Facts:
     Parameters
     ----------
     cause, deeper : Cause or None
-        As in :class:`~theanoguard.explain.records.Explanation`, each with a hint if one can be
-        chosen.
+        As in :class:`~theanoguard.explain.Explanation`, each with a hint if one can be chosen.
     origin : Origin or None
         None if the replay did not find it.
     """
@@ -108,7 +107,7 @@ class Advice:
     Parameters
     ----------
     cause, deeper : Cause or None
-        As in :class:`~theanoguard.explain.records.Explanation`.
+        As in :class:`~theanoguard.explain.facts.records.Explanation`.
     meaning : Meaning or None
         As there.
     """

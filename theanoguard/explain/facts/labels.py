@@ -14,20 +14,12 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 
 from theanoguard._evaluate.culprit import Made, Place, Scope, leave, operand_place, regions_of
 from theanoguard._evaluate.scalars import ScalarStep
+from theanoguard._naming import INDEXING, apply_text, element_text, joined_element, name_of
 from theanoguard._provenance import Provenance, SourceLine, inner_input, lookup, lookup_inner
+from theanoguard._provenance.records import user_line
 from theanoguard._pytensor import FinalizedOpFromGraph
-from theanoguard.explain.facts.naming import (
-    INDEXING,
-    apply_text,
-    element_text,
-    joined_element,
-    name_of,
-    number_text,
-    number_texts,
-    op_name,
-)
-from theanoguard.explain.records import user_line
-from theanoguard.operations.names import user_op_name
+from theanoguard._text import number_text, number_texts
+from theanoguard.operations.names import op_name, user_op_name
 
 VIEWS = (DimShuffle, Reshape, SpecifyShape, TypeCastingOp, *INDEXING)
 """Operations that only move elements."""

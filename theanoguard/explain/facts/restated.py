@@ -18,15 +18,17 @@ from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place, Scope
 from theanoguard._evaluate.replay import Replay
 from theanoguard._graph import viewed
+from theanoguard._naming import INDEXING, apply_text, name_of
 from theanoguard._provenance import is_built_at, lookup, source_place
+from theanoguard._text import number_texts
 from theanoguard._values import Mask, kind_of
 from theanoguard.explain.facts.derivatives import worst_element
 from theanoguard.explain.facts.describe import finite_range, operand_read, regions_read
-from theanoguard.explain.facts.naming import INDEXING, apply_text, name_of, number_texts, op_name
+from theanoguard.explain.facts.records import Cause, Operand, Producer, Situation
 from theanoguard.explain.facts.situation import matrix_text
 from theanoguard.explain.facts.telling import DECOMPOSITIONS, MATRIX_PRODUCTS
-from theanoguard.explain.records import Cause, Operand, Producer, Situation
 from theanoguard.operations import Region, moved
+from theanoguard.operations.names import op_name
 
 
 class Spot(Protocol):

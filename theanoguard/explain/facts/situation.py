@@ -16,19 +16,15 @@ from theanoguard._evaluate.culprit import Made, Place, Scope
 from theanoguard._evaluate.scalars import OperandOrigin, ScalarStep
 from theanoguard._graph import role_of
 from theanoguard._provenance import Provenance
+from theanoguard._provenance.records import in_own_gradient, user_line
 from theanoguard._pytensor import scalar_ops_of
+from theanoguard._text import number_text
 from theanoguard.explain.facts.labels import VIEWS, lookup_in, provenance_of, user_op_name
-from theanoguard.explain.facts.naming import number_text, op_name
+from theanoguard.explain.facts.records import Producer, Situation, called_function
 from theanoguard.explain.facts.telling import DECOMPOSITIONS
 from theanoguard.explain.facts.way import followed, most_telling
-from theanoguard.explain.records import (
-    Producer,
-    Situation,
-    called_function,
-    in_own_gradient,
-    user_line,
-)
 from theanoguard.operations import Region, extreme_element
+from theanoguard.operations.names import op_name
 
 
 def situation_of(

@@ -10,7 +10,7 @@ from pytensor.tensor.basic import Alloc, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
-from theanoguard.explain.facts.naming import INDEXING
+from theanoguard._naming import INDEXING
 from theanoguard.operations import Region, extreme_element, locate
 
 QUOTIENTS = ("true_div", "int_div", "mod")

@@ -14,9 +14,12 @@ from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Made, Origin, Place, dense, is_numeric, not_finite
 from theanoguard._evaluate.scalars import ScalarStep
 from theanoguard._graph import is_buffer, role_of
+from theanoguard._naming import element_text
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard._provenance.fused import BETWEEN
+from theanoguard._provenance.records import user_line
 from theanoguard._pytensor import IfElse
+from theanoguard._text import number_text
 from theanoguard.explain.facts.labels import (
     VIEWS,
     as_written,
@@ -32,7 +35,7 @@ from theanoguard.explain.facts.labels import (
     user_op_name,
     written,
 )
-from theanoguard.explain.facts.naming import element_text, number_text, op_name, shown_op
+from theanoguard.explain.facts.records import Operand, Waypoint
 from theanoguard.explain.facts.telling import (
     DECOMPOSITIONS,
     MATRIX_PRODUCTS,
@@ -41,8 +44,8 @@ from theanoguard.explain.facts.telling import (
     is_fixed,
     telling_elements,
 )
-from theanoguard.explain.records import Operand, Waypoint, user_line
 from theanoguard.operations import Region
+from theanoguard.operations.names import op_name, shown_op
 
 MAX_STEPS = 2_000
 """Largest number of operations followed from the culprit towards the inputs."""

@@ -1,1 +1,1 @@
-"""Texts: the report in the terminal, and the script that reproduces a fault."""
+"""The report in the terminal, and tracebacks."""

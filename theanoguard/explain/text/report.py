@@ -15,31 +15,24 @@ import numpy as np
 
 from theanoguard._event import WORDS, GuardEvent, PathStep
 from theanoguard._faults import code_of
+from theanoguard._naming import LOG_DENSITY, element_text
 from theanoguard._provenance import Provenance, SourceLine
-from theanoguard._provenance.places import (
-    USUAL_WIDTH,
-    fitted,
-    link_to,
-    place_text,
-    printable,
-    source_lines,
-    source_text,
-    text_width,
-)
+from theanoguard._provenance.places import place_text, source_lines, source_text
+from theanoguard._provenance.records import user_line
 from theanoguard._shown import shown_by
 from theanoguard._steps import attempt, failures
+from theanoguard._text import (
+    USUAL_WIDTH,
+    fitted,
+    index_text,
+    link_to,
+    number_text,
+    printable,
+    text_width,
+)
 from theanoguard._values import kind_of
 from theanoguard.explain.facts.labels import MAX_FORMULA, user_op_name
-from theanoguard.explain.facts.naming import (
-    LOG_DENSITY,
-    element_text,
-    index_text,
-    number_text,
-    shown_op,
-)
-from theanoguard.explain.facts.shapes import shape_text
-from theanoguard.explain.facts.way import FAR
-from theanoguard.explain.records import (
+from theanoguard.explain.facts.records import (
     ROLES,
     Cause,
     Explanation,
@@ -49,10 +42,11 @@ from theanoguard.explain.records import (
     Waypoint,
     called_function,
     leaf_text,
-    user_line,
 )
+from theanoguard.explain.facts.shapes import shape_text
+from theanoguard.explain.facts.way import FAR
 from theanoguard.explain.text.color import BLUE, BOLD_RED, CODES, DIM, GREEN, RESET
-from theanoguard.operations.names import is_written
+from theanoguard.operations.names import is_written, shown_op
 
 MAX_LINES = 22
 MAX_PATH_LINES = 9
@@ -435,7 +429,7 @@ def _is_named(operand: Operand) -> bool:
 
     Examples
     --------
-    >>> from theanoguard.explain.records import Operand
+    >>> from theanoguard.explain.facts.records import Operand
     >>> [_is_named(Operand(n, 1.0, (), (), "float64")) for n in ("p", "True * 1.0", "2.0 + 1e-05")]
     [True, False, False]
     """

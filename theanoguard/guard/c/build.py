@@ -5,7 +5,6 @@ import importlib.machinery
 import importlib.util
 import logging
 import os
-import re
 import shutil
 import sysconfig
 import tempfile
@@ -19,27 +18,13 @@ from typing import Any
 import numpy as np
 
 from theanoguard._pytensor import c_compiler, compile_lock, config, library_extension
+from theanoguard._pytensor.machines import CHANGING_ARITHMETIC, changes_arithmetic
 
 logger = logging.getLogger("theanoguard")
 
 MODULE = "theanoguard_kernel"
 # Each file uses only what those before it define.
 FILES = ("kernel.h", "flags.c", "scan.c", "undo.c", "blocks.c", "nodes.c", "kernel.c")
-
-# Flags by which compiled code may lose a NaN or an Inf, take a subnormal number for 0, or raise
-# other exception flags of the processor than the operations that are written there.
-CHANGING_ARITHMETIC = re.compile(
-    r"-(Ofast|fast|ffast-math|funsafe-math-optimizations|ffinite-math-only|fno-honor-\w+"
-    r"|fno-signed-zeros|fno-trapping-math|fassociative-math|freciprocal-math|fapprox-func"
-    r"|ffp-model=(fast|aggressive)|fp-model=fast.*|fdenormal-fp-math.*|mdaz-ftz"
-    r"|fsingle-precision-constant|fcx-.*)"
-)
-
-
-def changes_arithmetic() -> list[str]:
-    """Return the compiler flags of the user's by which code need not keep to IEEE 754."""
-    flags = config.gcc__cxxflags.split() if config.cxx else []
-    return [flag for flag in flags if CHANGING_ARITHMETIC.fullmatch(flag)]
 
 
 def source() -> str:
@@ -176,3 +161,21 @@ def told(flags: Iterable[str]) -> str:
         "no check or audit sees that. The guard reads every value between operations instead of "
         "the processor's exception flags."
     )
+
+
+@lru_cache(maxsize=1)
+def speed() -> tuple[float, float]:
+    """Measure how long the compiled check takes, once in a process.
+
+    Returns
+    -------
+    (float, float)
+        Seconds for one small array, and for each further byte of one that a cache holds.
+    """
+    module = load()
+    assert module is not None  # it has counted
+    guard = guard_of_all(module)
+    small, large = np.ones(4), np.ones(32_768)
+    per_check = min(guard.clock(small, 2000) for _ in range(5))
+    per_array = min(guard.clock(large, 50) for _ in range(5))
+    return per_check, max(per_array - per_check, 0.0) / large.nbytes

@@ -24,6 +24,7 @@ from theanoguard._pytensor import (
     is_numeric,
     raise_with_op,
 )
+from theanoguard._pytensor.machines import changes_arithmetic
 from theanoguard.guard.blocks import first_readers, runs_in_blocks
 from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.c.plan import CPlan
@@ -104,7 +105,7 @@ class CRuntime(Reporter):
         self._beside = linker.beside
         self.bodies = {node: vm.guard for node, vm in linker.bodies.items()}
         self.module = build.load() or numpy_kernel
-        self.changed_by = build.changes_arithmetic()  # compiler flags
+        self.changed_by = changes_arithmetic()  # compiler flags
         self.is_lazy = any(is_lazy(node.op) for node in nodes)
         self.plan: CPlan = CPlan(
             self.fgraph,
@@ -389,6 +390,8 @@ class CRuntime(Reporter):
     def signs(self) -> str | None:
         """Return how the function detects bad values, where that is unusual."""
         return build.told(self.changed_by) if self.changed_by else None
+
+    speed = staticmethod(build.speed)
 
     def counters(self) -> dict[str, int]:
         """Return what the kernels have counted, of all graphs of the function together."""

@@ -44,16 +44,6 @@ class CheckedGraph(FunctionGraph):
         return [*self.order, *(node for node in super().toposort() if node not in known)]
 
 
-def has_elements(variable: Variable) -> bool:
-    """Whether values can be looked at: no booleans, and no lists of arrays."""
-    return not is_list(variable) and getattr(variable.type, "dtype", "bool") != "bool"
-
-
-def is_list(variable: Variable) -> bool:
-    """Whether a variable is a list of arrays."""
-    return hasattr(variable.type, "ttype")
-
-
 def certain_variables(plan: "GraphPlan") -> set[Variable]:
     """Return the outputs of nodes that count in every call.
 

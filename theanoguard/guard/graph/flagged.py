@@ -19,11 +19,11 @@ from pytensor.tensor.random.type import RandomType
 from theanoguard._pytensor import Scan, increment_ops, is_numeric, with_flag
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.discarded import conditions, where_it_counts
-from theanoguard.guard.graph.checks import CheckedGraph, has_elements
+from theanoguard.guard.graph.checks import CheckedGraph
 from theanoguard.guard.graph.masks import is_mask, masks_in, may_select
 from theanoguard.guard.graph.ops import FLAG, Flag, Gather, NoMarks, Watched, mark_of
 from theanoguard.guard.graph.plan import FlaggedPlan
-from theanoguard.guard.plan import GraphPlan
+from theanoguard.guard.plan import GraphPlan, has_elements
 from theanoguard.guard.policy import Policy
 from theanoguard.operations import Kind, carries, holds_nonfinite
 from theanoguard.operations.domains import ParameterDomain, domains_of, parameters_of

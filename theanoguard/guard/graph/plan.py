@@ -20,8 +20,8 @@ from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard._pytensor import IfElse, Scan, is_numeric
-from theanoguard.guard.graph.checks import certain_variables, has_elements
-from theanoguard.guard.plan import WholePlan
+from theanoguard.guard.graph.checks import certain_variables
+from theanoguard.guard.plan import WholePlan, has_elements
 from theanoguard.guard.policy import Policy
 from theanoguard.operations import (
     Kind,

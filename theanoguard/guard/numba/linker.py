@@ -22,7 +22,7 @@ from theanoguard._evaluate.replay import Kernels, NotRun, alone, has_effects
 from theanoguard._provenance import watch_rewriting
 from theanoguard.guard import bounds
 from theanoguard.guard.errors import GuardError
-from theanoguard.guard.graph.checks import CheckedGraph, is_list
+from theanoguard.guard.graph.checks import CheckedGraph
 from theanoguard.guard.graph.runtime import GuardedLinker, JittedRuntime
 from theanoguard.guard.numba import BACKEND
 from theanoguard.guard.numba.made import made_big
@@ -39,6 +39,7 @@ from theanoguard.guard.numba.ops import (
 from theanoguard.guard.numba.plan import NumbaPlan
 from theanoguard.guard.numba.program import Reliance, program_of
 from theanoguard.guard.partly import PartSnapshot, SavedRows
+from theanoguard.guard.plan import is_list
 from theanoguard.guard.policy import Policy
 from theanoguard.guard.reporting import Recorder, Snapshot
 from theanoguard.guard.rerun import Findings

@@ -22,10 +22,10 @@ from pytensor.tensor.blas import BatchedDot, Gemv
 from pytensor.tensor.math import Dot
 
 from theanoguard._pytensor import IfElse, inner_graph
-from theanoguard.guard.graph.checks import certain_variables, has_elements
+from theanoguard.guard.graph.checks import certain_variables
 from theanoguard.guard.numba.made import made_big
 from theanoguard.guard.partly import Touch
-from theanoguard.guard.plan import WholePlan
+from theanoguard.guard.plan import WholePlan, has_elements
 from theanoguard.operations import (
     Kind,
     carried_through,

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from theanoguard._provenance import Provenance
-from theanoguard._provenance.places import brief_place, cut
+from theanoguard._provenance.places import brief_place
+from theanoguard._text import cut
 from theanoguard.explain.facts.shapes import shape_text
 from theanoguard.view.model import GraphModel, NodeModel, VariableModel
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from theanoguard._provenance.places import cut, printable
 from theanoguard._shown import MOST
+from theanoguard._text import cut, printable
 from theanoguard.explain.text.color import BLUE, BOLD_RED, DIM, GREEN
 from theanoguard.view.inspecting.facts import (
     events,

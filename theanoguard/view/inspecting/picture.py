@@ -14,8 +14,8 @@ from typing import Any
 
 from theanoguard._files import write_atomically
 from theanoguard._provenance import tracker_of
-from theanoguard._provenance.places import cut
 from theanoguard._pytensor import Function
+from theanoguard._text import cut
 from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.facts import (
     events,

@@ -11,7 +11,7 @@ from pytensor.graph.basic import Apply, Variable
 from theanoguard._event import GuardEvent
 from theanoguard._provenance import Provenance
 from theanoguard._pytensor import Function
-from theanoguard.explain.records import Cause, Explanation, Waypoint
+from theanoguard.explain.facts.records import Cause, Explanation, Waypoint
 from theanoguard.guard import GuardError, events_of
 from theanoguard.guard.errors import report_text
 from theanoguard.view.debugprint import tree_text

@@ -13,14 +13,17 @@ import numpy as np
 from theanoguard._arguments import checked
 from theanoguard._event import WORDS, GuardEvent, PathStep
 from theanoguard._json import from_plain, to_plain
+from theanoguard._naming import element_text
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard._provenance.places import place_text
+from theanoguard._provenance.records import user_line
 from theanoguard._provenance.source import expression_of
 from theanoguard._shown import brief, displayed
 from theanoguard._steps import attempt, failures
-from theanoguard.explain.facts.naming import element_text, number_text, shown_op
-from theanoguard.explain.text.repro import Repro, save_repro
+from theanoguard._text import number_text
+from theanoguard.explain.repro.script import Repro, save_repro
 from theanoguard.operations.facts import Domain
+from theanoguard.operations.names import shown_op
 
 SCHEMA = "theanoguard.explanation/2"
 """Name and version of the plain form of an explanation."""
@@ -617,27 +620,6 @@ def leaf_text(role: str, name: str, article: str = "") -> str:
     """
     kind = ROLES[role]
     return name if name.startswith(f"a {kind} ") else f"{article}{kind} {name}"
-
-
-def user_line(provenance: Provenance) -> SourceLine | None:
-    """Return the user's line; for a gradient, the line that is differentiated.
-
-    For a gradient that an operation of the user's own computes, it is the line that computes it.
-    """
-    backward, line = provenance.backward, provenance.source
-    if backward is None or backward.forward_source is None or in_own_gradient(provenance):
-        return line
-    return backward.forward_source
-
-
-def in_own_gradient(provenance: Provenance) -> bool:
-    """Return whether a method of the user's own operation computes a gradient."""
-    line = provenance.source
-    return provenance.backward is not None and line is not None and line.function in GRADIENTS
-
-
-GRADIENTS = ("grad", "L_op", "pullback")
-"""Methods of operations that compute gradients."""
 
 
 def called_function(source: SourceLine | None) -> str | None:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from theanoguard._provenance import lookup
-from theanoguard._provenance.places import cut, printable, source_text
+from theanoguard._provenance.places import source_text
+from theanoguard._text import cut, printable
 from theanoguard.monitor import Stepper
 from theanoguard.monitor.operands import Operand, called, counted, operands, short, source_around
 from theanoguard.view.inspecting import page

@@ -20,6 +20,7 @@ from pytensor.tensor.subtensor import Subtensor
 
 from theanoguard._provenance import given_name
 from theanoguard._pytensor import FinalizedOpFromGraph, advanced_subtensor_ops, increment_ops
+from theanoguard._text import index_text, number_text
 from theanoguard.operations.names import INFIX, OPERATORS, op_name, shown_op
 
 Joined: TypeAlias = Sequence[tuple[str, tuple[int, ...]]]
@@ -314,62 +315,3 @@ def constant_text(variable: Constant) -> str:
     if isinstance(data, (np.ndarray, np.generic, int, float)) and np.size(data) == 1:
         return number_text(np.asarray(data).item())
     return f"a constant of shape {np.shape(data)}" if np.ndim(data) else str(data)
-
-
-def number_text(value: Any) -> str:
-    """Return a number in five digits, or exactly if five digits would mislead.
-
-    Examples
-    --------
-    >>> [number_text(v) for v in (-0.31278, 0.0, 1e200, -1.0000000001, 14697.68872, 3)]
-    ['-0.31278', '0.0', '1e+200', '-1.0000000001', '14697.7', '3']
-    """
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, (bool, int)):
-        return str(value)
-    if isinstance(value, complex):
-        return str(value)
-    text = f"{value:.5g}"
-    shown = float(text)
-    if shown.is_integer() and 0 < abs(shown - value) < 1e-4 * abs(value) < 10:
-        texts = (f"{value:.{digits}g}" for digits in range(6, 17))
-        return next((text for text in texts if not float(text).is_integer()), repr(value))
-    return text + ".0" if text.lstrip("-").isdigit() else text
-
-
-def number_texts(values: Sequence[Any]) -> list[str]:
-    """Return several numbers as text, with enough digits to distinguish them.
-
-    Examples
-    --------
-    >>> number_texts([9007503.0, 9007502.0]), number_texts([0.5, 0.5])
-    (['9007503.0', '9007502.0'], ['0.5', '0.5'])
-    """
-    texts = [number_text(v) for v in values]
-    exact = [repr(v.item() if isinstance(v, np.generic) else v) for v in values]
-    clash = len(set(texts)) < len(set(exact))
-    return exact if clash else texts
-
-
-def index_text(index: tuple[Any, ...] | None) -> str:
-    """Return an index as Python writes it.
-
-    Examples
-    --------
-    >>> index_text((2, slice(None))), index_text((...,)), index_text(())
-    ('[2, :]', '', '')
-    """
-    if (
-        not index
-        or index == (...,)
-        or all(isinstance(i, slice) and i == slice(None) for i in index)
-    ):
-        return ""
-    return "[" + ", ".join(map(_one_index_text, index)) + "]"
-
-
-def _one_index_text(i: Any) -> str:
-    if isinstance(i, slice):
-        return f"{'' if i.start is None else i.start}:{'' if i.stop is None else i.stop}"
-    return "..." if i is ... or isinstance(i, np.ndarray) else str(i)

@@ -5,9 +5,9 @@ from typing import Any
 
 from theanoguard.guard.every_function import ALL_KINDS, guarding, kinds
 from theanoguard.monitor import step_through
+from theanoguard.notebook.plotting import WatchPlot
+from theanoguard.notebook.stepping import StepView
 from theanoguard.training import Watch
-from theanoguard.view.notebook.plotting import WatchPlot
-from theanoguard.view.notebook.stepping import StepView
 
 
 class Magics:

@@ -28,9 +28,11 @@ from theanoguard._evaluate.replay import copy_value
 from theanoguard._evaluate.scalars import ScalarStep
 from theanoguard._event import Trip
 from theanoguard._files import replacing, write_atomically
+from theanoguard._naming import apply_text
 from theanoguard._provenance import tracker_of
-from theanoguard.explain.facts.naming import INFIX, apply_text, number_text, op_name, shown_op
-from theanoguard.explain.text.excerpt import pickle_with_source
+from theanoguard._text import number_text
+from theanoguard.explain.repro.excerpt import pickle_with_source
+from theanoguard.operations.names import INFIX, op_name, shown_op
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from theanoguard.view.notebook.display import Display
-from theanoguard.view.notebook.magics import Magics
+from theanoguard.notebook.display import Display
+from theanoguard.notebook.magics import Magics
 
 _loaded: dict[Any, tuple[Display, Magics]] = {}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from theanoguard._provenance.places import printable
+from theanoguard._text import printable
 from theanoguard.training import Watch
 from theanoguard.training.watch import Kind
 

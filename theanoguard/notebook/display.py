@@ -11,9 +11,9 @@ from pytensor.graph.fg import FunctionGraph
 from theanoguard._event import GuardEvent
 from theanoguard._pytensor import Function
 from theanoguard.guard import GuardError
+from theanoguard.notebook.plotting import plot_html
 from theanoguard.training import Watch
 from theanoguard.view.inspecting import inspect_graph
-from theanoguard.view.notebook.plotting import plot_html
 
 
 def html_of(thing: Any) -> str:
