@@ -65,7 +65,16 @@ LAYERS = [
     {"_arguments", "_backends", "_context", "_releases", "_shown", "_steps", "_text"},
 ]
 # Numba is among what PyTensor itself requires.
-DEPENDENCIES = {"pytensor", "numpy", "scipy", "numba", "lazy_loader", "executing", "flint"}
+DEPENDENCIES = {
+    "pytensor",
+    "numpy",
+    "scipy",
+    "numba",
+    "filelock",
+    "lazy_loader",
+    "executing",
+    "flint",
+}
 # Imported inside a function, where they are used: the package works without them.
 OPTIONAL = {
     "IPython",

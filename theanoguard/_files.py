@@ -2,11 +2,29 @@
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import IO
+
+PAUSES = (0.01, 0.05, 0.2, 0.5) if os.name == "nt" else ()
+"""Seconds to wait before each new try to replace a file that a program may have open."""
+
+
+def replace_file(source: "str | PathLike[str]", target: "str | PathLike[str]") -> None:
+    """Rename a file or folder, as :func:`os.replace`.
+
+    Windows refuses this while a program, such as a virus scanner, has one of them open, so it is
+    tried again for a second there.
+    """
+    for pause in PAUSES:
+        try:
+            return os.replace(source, target)
+        except PermissionError:
+            time.sleep(pause)
+    os.replace(source, target)
 
 
 @contextmanager
@@ -33,9 +51,9 @@ def replacing(path: "str | PathLike[str]") -> Iterator[IO[bytes]]:
     try:
         with scratch.open("wb") as file:
             yield file
-        os.replace(scratch, path)
+        replace_file(scratch, path)
     except OSError as error:
-        if error.filename == str(scratch):  # the user knows only the path
+        if str(error.filename) == str(scratch):  # the user knows only the path
             error.filename = str(path)
         raise
     finally:

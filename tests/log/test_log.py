@@ -4,6 +4,7 @@ import copy
 import json
 import logging
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -86,13 +87,6 @@ def test_an_event_comes_back(path):
     assert read_log(path).events == events
 
 
-def test_a_system_without_file_locks_is_told_what_to_use(path, monkeypatch):
-    monkeypatch.setattr("theanoguard.log.event_log.fcntl", None)
-    with pytest.raises(ValueError, match="POSIX file locks.*\n.*GuardMode.action=.record"):
-        GuardMode(log=path)
-    assert not path.exists()
-
-
 @given(
     names=st.lists(st.text(), max_size=5),
     value=st.floats() | st.complex_numbers() | st.integers(),
@@ -156,7 +150,7 @@ def test_a_log_that_is_removed_starts_again(path):
 
 def files_of(path):
     """The log and what it was rotated to, oldest first."""
-    number = len(list(path.parent.iterdir()))
+    number = len(list(path.parent.glob(f"{path.name}*")))
     return [path.with_name(f"{path.name}.{n}") for n in range(number - 1, 0, -1)] + [path]
 
 
@@ -178,7 +172,7 @@ def test_without_backups_the_file_starts_again(path):
     log = EventLog(path, max_bytes=8000, backups=0)
     for n in range(60):
         log.add(replace(EVENT, call=n))
-    assert list(path.parent.iterdir()) == [path]
+    assert files_of(path) == [path]
     assert path.stat().st_size <= 8000
     assert read_log(path).events[-1].call == 59
 
@@ -292,8 +286,7 @@ def test_a_log_that_cannot_be_written_is_reported_once(tmp_path, caplog):
     folder = tmp_path / "folder"
     folder.mkdir()
     log = EventLog(folder / "log")
-    (folder / "log").unlink()
-    folder.rmdir()
+    shutil.rmtree(folder)
     for _ in range(3):
         log.add(EVENT)
     [record] = caplog.records
@@ -307,8 +300,8 @@ def test_a_log_that_cannot_be_written_is_reported_once(tmp_path, caplog):
         ({"path": 3}, TypeError, "path must be a text or a path, not int 3"),
         ({"path": b"x"}, TypeError, "not bytes b'x'"),
         ({"path": "no/such/folder/log"}, ValueError, "No such file or directory"),
-        ({"path": "."}, ValueError, "Is a directory"),
-        ({"path": "/dev/null"}, ValueError, "no regular file"),
+        ({"path": "."}, ValueError, "not a regular file"),
+        ({"path": "/dev/null"}, ValueError, "not a regular file"),
         ({"path": "log", "max_bytes": 0}, ValueError, "max_bytes must be at least 1"),
         ({"path": "log", "max_bytes": 1.5}, TypeError, "max_bytes must be an integer"),
         ({"path": "log", "backups": -1}, ValueError, "backups must be at least 0"),

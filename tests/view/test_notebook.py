@@ -927,3 +927,33 @@ def test_a_failed_cell_keeps_its_report(tmp_path):
 
 def test_there_are_example_notebooks():
     assert NOTEBOOKS
+
+
+@pytest.mark.parametrize(
+    ("theme", "scheme"),
+    [
+        ('[data-jp-theme-light="false"]', "dark"),
+        ('[data-jp-theme-light="true"]', "light"),
+        (".vscode-dark", "dark"),
+        (".vscode-light", "light"),
+        (".vscode-high-contrast", "dark"),
+        (".vscode-high-contrast-light", "light"),
+    ],
+)
+def test_the_editor_chooses_the_colors(theme, scheme):
+    rules = re.findall(r"body:is\((.*?)\) :is\(.*?\) \{(.*?)\}", page.STYLE, re.DOTALL)
+    of_theme = "".join(body for themes, body in rules if theme in themes.split(", "))
+    assert f"color-scheme: {scheme};" in of_theme
+    if theme.startswith(".vscode"):
+        assert "--tg-text: var(--vscode-editor-foreground)" in of_theme
+        assert "--tg-back: var(--vscode-editor-background)" in of_theme
+    # A selected row is more than a shade of the background.
+    assert ("--tg-marked" in of_theme) == ("high-contrast" in theme)
+
+
+def test_the_system_chooses_every_color_where_it_forces_colors():
+    names = set(re.findall(r"--tg-(\w+): light-dark", page.STYLE))
+    forced = page.STYLE.partition("@media (forced-colors: active)")[2].partition("\n}")[0]
+    given = dict(re.findall(r"--tg-(\w+): (\w+)", forced))
+    assert names <= set(given)
+    assert {given[name] for name in names} <= {"Canvas", "CanvasText", "LinkText"}

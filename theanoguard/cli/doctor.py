@@ -204,7 +204,10 @@ def _kernel() -> Iterator[Finding]:
         yield Finding("kernel", "not built without a compiler")
         return
     try:
-        with tempfile.TemporaryDirectory(prefix="doctor_", dir=config.compiledir) as folder:
+        # (Windows removes no library that is loaded)
+        with tempfile.TemporaryDirectory(
+            prefix="doctor_", dir=config.compiledir, ignore_cleanup_errors=True
+        ) as folder:
             library = Path(folder) / "kernel" / kernel.location().name
             kernel.build(library)
             sound = kernel.finds_bad_values(kernel.import_library(library))

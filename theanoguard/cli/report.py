@@ -578,5 +578,5 @@ def _follow(log: Log, arguments: argparse.Namespace) -> int:
 def _read_again(paths: list[str], log: Log) -> Log:
     try:
         return read_logs(paths)
-    except FileNotFoundError:  # it is being rotated
+    except (FileNotFoundError, PermissionError):  # it is being rotated
         return log

@@ -17,18 +17,20 @@ import hashlib
 import json
 import logging
 import os
-import platform
-import stat
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+from filelock import FileLock
 
 import theanoguard.explain as explaining
 from theanoguard._arguments import Count, Within, checked
 from theanoguard._environment import environment
 from theanoguard._event import Cause, GuardEvent, cause_of
+from theanoguard._files import replace_file
 from theanoguard._shown import brief, displayed, html_table
 from theanoguard.log.worker import whereabouts
 
@@ -116,18 +118,12 @@ class EventLog:
 
     def _check(self) -> None:
         """See that the log can be written, at once and not at the first trip."""
-        if fcntl is None:
-            raise ValueError(
-                f"cannot log to {self.path}: event logs need POSIX file locks, which "
-                f"{platform.system()} does not have\n"
-                'leave out log=; GuardMode(action="record") keeps the events in memory'
-            )
         try:
-            fd = self._open()
-            try:
-                start = os.pread(fd, len(_HEADER_START), 0)
-            finally:
-                os.close(fd)
+            if os.path.exists(self.path) and not os.path.isfile(self.path):
+                raise OSError("it is not a regular file")
+            with self._locked(), self._open() as file:
+                file.seek(0)
+                start = file.read(len(_HEADER_START))
         except OSError as error:
             raise ValueError(
                 f"the log {self.path!r} cannot be written: {error.strerror or error}.\n"
@@ -208,57 +204,70 @@ class EventLog:
         if self._header is None or self._id is None:
             self._header, self._id = header_line(self.mode)
         line = make_line(self._id)
-        fd = self._open()
-        try:
-            size = os.fstat(fd).st_size
-            text = self._missing(fd, size, self._header) + line
-            if size and size + len(text) > self.max_bytes:
-                self._rotate()
-                os.close(fd)
-                fd = self._open()
-                text = self._missing(fd, os.fstat(fd).st_size, self._header) + line
-            if text:
-                written = os.write(fd, text)
-                if written < len(text):
-                    raise OSError(f"only {written} of {len(text)} bytes were written")
-                key, seen = self._seen
-                self._seen = (key, seen | {self._id})
-        finally:
-            os.close(fd)  # and with it the lock
+        with self._locked():
+            file = self._open()
+            try:
+                size = os.fstat(file.fileno()).st_size
+                text = self._missing(file, size, self._header) + line
+                if size and size + len(text) > self.max_bytes:
+                    if fcntl is None:  # Windows renames no file that is open
+                        file.close()
+                    self._rotate()
+                    file.close()
+                    file = self._open()
+                    size = os.fstat(file.fileno()).st_size
+                    text = self._missing(file, size, self._header) + line
+                if text:
+                    written = file.write(text)
+                    if written < len(text):
+                        raise OSError(f"only {written} of {len(text)} bytes were written")
+                    key, seen = self._seen
+                    self._seen = (key, seen | {self._id})
+            finally:
+                file.close()  # and with it the lock
 
-    def _open(self) -> int:
-        """Return a descriptor of the current file, locked against everybody else.
+    def _locked(self) -> AbstractContextManager[Any]:
+        """Lock the log by a file beside it on Windows, where :meth:`_open` does not."""
+        if fcntl is not None:
+            return nullcontext()
+        folder, name = os.path.split(self.path)
+        os.stat(folder)  # which a lock would make
+        # No pattern for the files of the log matches the name.
+        return FileLock(os.path.join(folder, f".{name}.lock")).acquire(poll_interval=0.002)
+
+    def _open(self) -> BinaryIO:
+        """Open the current file to read and append, locked against everybody else.
 
         It is opened for each line, because another process may have rotated the log.  The lock
         belongs to the descriptor, so it works between threads as well.
         """
         while True:
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-            fd = os.open(self.path, flags, 0o666)
+            file = open(self.path, "a+b", buffering=0)  # noqa: SIM115
+            if fcntl is None:
+                return file
             try:
-                if not stat.S_ISREG(os.fstat(fd).st_mode):
-                    raise OSError("it is no regular file")
-                fcntl.flock(fd, fcntl.LOCK_EX)
-                if os.path.samestat(os.fstat(fd), os.stat(self.path)):
-                    return fd
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
+                    return file
             except FileNotFoundError:
                 pass  # it has just been rotated away
             except BaseException:
-                os.close(fd)
+                file.close()
                 raise
-            os.close(fd)
+            file.close()
 
-    def _missing(self, fd: int, size: int, header: bytes) -> bytes:
+    def _missing(self, file: BinaryIO, size: int, header: bytes) -> bytes:
         """Return the text to write before the next line: the end of a broken line, or a header."""
-        status = os.fstat(fd)
+        status = os.fstat(file.fileno())
         key = (status.st_dev, status.st_ino)
         if size == 0 or self._seen[0] != key:
             self._seen = (key, frozenset())
-        broken = b"\n" if size and os.pread(fd, 1, size - 1) != b"\n" else b""
+        file.seek(max(size - 1, 0))
+        broken = b"\n" if file.read(1) not in (b"", b"\n") else b""
         if self._id in self._seen[1]:
             return broken
-        with open(self.path, "rb") as file:
-            if any(line == header for line in file):
+        with open(self.path, "rb") as lines:
+            if any(line == header for line in lines):
                 self._seen = (key, self._seen[1] | {self._id})
                 return broken
         return broken + header
@@ -270,7 +279,7 @@ class EventLog:
         names = [self.path, *(f"{self.path}.{n}" for n in range(1, self.backups + 1))]
         for old, new in reversed(list(zip(names, names[1:], strict=False))):
             if os.path.exists(old):
-                os.replace(old, new)
+                replace_file(old, new)
 
 
 def open_log(log: EventLog | str | os.PathLike[str] | None) -> EventLog | None:

@@ -4,7 +4,6 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import logging
-import os
 import shutil
 import sysconfig
 import tempfile
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from theanoguard._files import replace_file
 from theanoguard._pytensor import c_compiler, compile_lock, config, library_extension
 from theanoguard._pytensor.machines import CHANGING_ARITHMETIC, changes_arithmetic
 
@@ -66,7 +66,11 @@ def build(library: Path, text: str | None = None, include_dirs: Iterable[str] = 
             py_module=False,
         )
         shutil.rmtree(library.parent, ignore_errors=True)
-        os.replace(scratch, library.parent)
+        try:
+            replace_file(scratch, library.parent)
+        except OSError:
+            if not library.exists():  # else another process has built it, and may have it open
+                raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
