@@ -70,7 +70,7 @@ def work(arguments):
     if arguments.work == "shim":
         import theanoguard
 
-        theanoguard.install_theano()
+        theanoguard.shim.install_theano()
     import theano
 
     mode = theano.compile.mode.get_mode("FAST_RUN")

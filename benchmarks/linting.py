@@ -26,8 +26,9 @@ from typing import Any
 from pytensor.compile.mode import Mode
 from pytensor.graph.traversal import toposort
 
-from theanoguard import Finding, lint, track_provenance
+from theanoguard import lint, track_provenance
 from theanoguard._provenance.designating import made_by_grad
+from theanoguard.records import Finding
 
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "pymc_guard")]

@@ -124,7 +124,7 @@ def outcome(make, task, mode, sampler, guarded=True):
         # find_MAP logs an error and returns where it has come to.  (The log of a sampler that
         # compiles no function through PyTensor stays empty.)
         has_events = log.exists() and log.stat().st_size
-        for event in theanoguard.read_log(log).events if has_events else ():
+        for event in theanoguard.log.read_log(log).events if has_events else ():
             return f"{event} was logged", theanoguard.GuardError(event)
     return "", None
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from theanoguard import DetectNan, MonitorMode
+from theanoguard.monitor import DetectNan, MonitorMode
 
 largest = {}
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from theanoguard import Assert, Print
-from theanoguard.ops import assert_in_range, assert_shape
+from theanoguard.ops import Assert, Print, assert_in_range, assert_shape
 
 x = pt.dmatrix("x")
 x = assert_shape(x, (None, 2))

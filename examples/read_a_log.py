@@ -11,9 +11,10 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from theanoguard import GuardMode, read_log
+from theanoguard import GuardMode
 from theanoguard.cli.main import main
 from theanoguard.explain import render_text
+from theanoguard.log import read_log
 
 with tempfile.TemporaryDirectory() as folder:
     log = Path(folder) / "events.jsonl"

@@ -177,5 +177,5 @@ def needs_cxx(has_cxx):
 @pytest.fixture(scope="module")
 def shim():
     """Theano's package under the shim, which is uninstalled after the tests of the module."""
-    yield theanoguard.install_theano()
-    theanoguard.uninstall_theano()
+    yield theanoguard.shim.install_theano()
+    theanoguard.shim.uninstall_theano()

@@ -24,7 +24,7 @@ class LogOdds(ps.UnaryScalarOp):
 
 
 log_odds = Elemwise(LogOdds(ps.upgrade_to_float, name="log_odds"))
-theanoguard.register_operation(
+theanoguard.ops.register_operation(
     LogOdds,
     carries="nan inf",
     signals="c",
@@ -49,7 +49,7 @@ class LogLength(Op):
         storage[0][0] = np.asarray(0.5 * np.log(np.square(inputs[0]).sum(axis=self.axis)))
 
 
-theanoguard.register_operation(
+theanoguard.ops.register_operation(
     LogLength,
     name="log_length",
     carries="nan inf",

@@ -26,11 +26,11 @@ PACKAGE = Path(theanoguard.__file__).parent
 LAYERS = [
     {"__main__", "_pytest", "cli", "shim.auto", "shim.pytest_plugin", "shim.theano"},
     {"theanoguard"},
+    {"records"},
     {"notebook"},
     {"view.inspecting"},
     {"pymc"},
     {"guard.every_function"},
-    {"records"},
     {"_precision"},
     {"_compare", "_lint", "monitor", "ops.numba", "stable", "training"},
     {"guard"},

@@ -14,32 +14,26 @@ from numpy.exceptions import AxisError
 
 import theanoguard
 from theanoguard import (
-    EventLog,
     GuardMode,
     MeasuredCalls,
-    MonitorMode,
     NanGuardMode,
-    Print,
     compare,
     debugprint,
-    detect_nan,
     exact,
     find_masked,
     inspect_graph,
     lint,
     precision,
-    profile_nodes,
-    read_log,
     stabilize,
     stable,
-    step_in_terminal,
     step_through,
 )
 from theanoguard._arguments import Within
 from theanoguard.cli.lint import add_arguments
 from theanoguard.guard.mode import GuardSettings
-from theanoguard.log import read_logs, task
-from theanoguard.ops import assert_finite, assert_in_range, assert_shape
+from theanoguard.log import EventLog, read_log, read_logs, task
+from theanoguard.monitor import MonitorMode, detect_nan, step_in_terminal
+from theanoguard.ops import Print, assert_finite, assert_in_range, assert_shape
 from theanoguard.training import (
     GradientGuard,
     Watch,
@@ -49,6 +43,7 @@ from theanoguard.training import (
     watching,
 )
 from theanoguard.training.watch import WatchSettings
+from theanoguard.view import profile_nodes
 
 x = pt.dvector("x")
 w = pytensor.shared(np.ones(3), name="w")
@@ -116,7 +111,7 @@ def own_error(error, function):
         last = last.tb_next
     if isinstance(error, AxisError) or str(error).startswith("Cannot convert "):
         return True  # (NumPy and PyTensor name the axis and the value)
-    kinds = TypeError | ValueError | OSError | AssertionError | theanoguard.TheanoguardError
+    kinds = TypeError | ValueError | OSError | AssertionError | theanoguard.records.TheanoguardError
     raised_by_us = "theanoguard" in last.tb_frame.f_code.co_filename
     if function in (find_masked, step_through):  # (what the call of the user's own function raises)
         raised_by_us = raised_by_us or "executor" in last.tb_frame.f_code.co_filename
@@ -138,7 +133,7 @@ def test_wrong_arguments_end_in_errors_of_our_own(function, name, tmp_path, monk
             if function is watching:
                 with result:
                     pass
-        except (FileNotFoundError, theanoguard.TheanoguardError):
+        except (FileNotFoundError, theanoguard.records.TheanoguardError):
             pass
         except Exception as error:
             assert own_error(error, function), (value, error)
@@ -163,10 +158,10 @@ METHODS = {
     "Watch.to_jsonl": (Net.watch, Watch.to_jsonl, {"path": "a.jsonl"}),
     "GradientGuard.__call__": (Net.guard, GradientGuard.__call__, {"grads": [g]}),
     "GradientGuard.norms": (Net.guard, GradientGuard.norms, {}),
-    "Stepper.goto": (Net.stepper, theanoguard.Stepper.goto, {"number": 1}),
-    "Stepper.until": (Net.stepper, theanoguard.Stepper.until, {"op": "sum"}),
-    "Stepper.behind": (Net.stepper, theanoguard.Stepper.behind, {"op": "sum"}),
-    "Stepper.find": (Net.stepper, theanoguard.Stepper.find, {"what": "x"}),
+    "Stepper.goto": (Net.stepper, theanoguard.monitor.Stepper.goto, {"number": 1}),
+    "Stepper.until": (Net.stepper, theanoguard.monitor.Stepper.until, {"op": "sum"}),
+    "Stepper.behind": (Net.stepper, theanoguard.monitor.Stepper.behind, {"op": "sum"}),
+    "Stepper.find": (Net.stepper, theanoguard.monitor.Stepper.find, {"what": "x"}),
 }
 CONSTRUCTED = {
     **CALLS,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-MODULES = ("", ".explain", ".log", ".ops", ".stable", ".testvalue", ".training")
+MODULES = ("", *(f".{name}" for name in ("explain", "log", "monitor", "ops", "records", "stable")))
+MODULES += (".testvalue", ".training", ".view")
 FILE = Path(__file__).parent / "golden" / "defaults.txt"
 
 

@@ -337,7 +337,9 @@ def test_nodes_whose_c_function_is_kept_elsewhere(capsule, monkeypatch):
             f(np.array([1.0, -1.0]))
         shown = []
         watched = loop(
-            theanoguard.MonitorMode(post_func=lambda i, node, thunk: shown.append(i), inner=True)
+            theanoguard.monitor.MonitorMode(
+                post_func=lambda i, node, thunk: shown.append(i), inner=True
+            )
         )
         assert watched(np.e)[0] == 1
         assert shown
@@ -383,7 +385,7 @@ def test_objects_that_keep_their_class(monkeypatch):
             guarded_log()
         assert "the guard on C does not work" in str(caught.value)
         with refused as caught:
-            loop(theanoguard.MonitorMode(post_func=print, inner=True))
+            loop(theanoguard.monitor.MonitorMode(post_func=print, inner=True))
         assert "MonitorMode in loops does not work" in str(caught.value)
     with monkeypatch.context() as patched:
         fix_class(patched, Function)

@@ -13,9 +13,9 @@ import pytensor.tensor as pt
 import pytest
 
 import theanoguard
-from theanoguard import EventLog, GuardError, GuardMode, read_log
+from theanoguard import GuardError, GuardMode
 from theanoguard.cli.main import main
-from theanoguard.log import read_logs
+from theanoguard.log import EventLog, read_log, read_logs
 from theanoguard.log.worker import whereabouts
 
 pytestmark = pytest.mark.on_30

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.on_33
 
 ROOT = Path(__file__).parents[1]
 WRONG = """
-from theanoguard import EventLog, GuardMode, MeasuredCalls, compare, guarding, lint
+from theanoguard import GuardMode, MeasuredCalls, compare, guarding, lint
+from theanoguard.log import EventLog
 from theanoguard.training import GradientGuard, Watch, clip_grad_norm, guarded_updates, watching
 GuardMode(backend="numbaa")
 GuardMode(action="rais")

@@ -18,8 +18,9 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scan.utils import until
 
 import theanoguard
-from theanoguard import GuardError, GuardMode, MonitorMode, testvalue
+from theanoguard import GuardError, GuardMode, testvalue
 from theanoguard._pytensor import ifelse
+from theanoguard.monitor import MonitorMode
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

@@ -9,7 +9,8 @@ class TheanoguardError(Exception):
 
     Examples
     --------
-    >>> from theanoguard import GuardError, TheanoguardError
+    >>> from theanoguard import GuardError
+    >>> from theanoguard.records import TheanoguardError
     >>> issubclass(GuardError, TheanoguardError), issubclass(GuardError, AssertionError)
     (True, True)
     """

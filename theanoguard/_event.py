@@ -192,7 +192,7 @@ class GuardEvent:
 
         Examples
         --------
-        >>> from theanoguard import GuardEvent
+        >>> from theanoguard.records import GuardEvent
         >>> from theanoguard.records import PathStep
         >>> event = GuardEvent("nan", "node", "Log(x)", "Log", None, 0, "float64", (3,), 3,
         ...                    1, 0, 0, 0, (2,), float("nan"), (PathStep("Scan", 4),))

@@ -31,7 +31,8 @@ import pytensor
 from pytensor.compile.mode import Mode, get_mode
 
 from benchmarks.known_bugs.bugs import BUGS, Bug, Graph
-from theanoguard import Finding, GuardError, GuardMode, lint
+from theanoguard import GuardError, GuardMode, lint
+from theanoguard.records import Finding
 from theanoguard.stable import stabilize
 
 MODES = {

@@ -13,13 +13,13 @@ import pexpect
 import pytest
 
 import theanoguard
-from theanoguard import GuardEvent
 from theanoguard._event import PathStep
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard.cli.main import main
 from theanoguard.cli.report import Renderer
 from theanoguard.explain import Cause, Explanation, Hint, Operand, Waypoint
 from theanoguard.log.event_log import LogEntry, header_id, header_json, read_log
+from theanoguard.records import GuardEvent
 
 pytestmark = pytest.mark.on_30
 

@@ -13,9 +13,9 @@ from theanoguard.shim import project
 
 @pytest.fixture(scope="module", autouse=True)
 def shim():
-    theanoguard.install_theano()
+    theanoguard.shim.install_theano()
     yield
-    theanoguard.uninstall_theano()
+    theanoguard.shim.uninstall_theano()
 
 
 def troubles_of(tmp_path, source, name="train.py"):
@@ -203,7 +203,7 @@ def test_imports_beside_a_module(tmp_path, capsys):
     assert "This is Python 2" in remedy
     assert what.strip() == "import of a module beside this one"
     assert places.endswith("6 more")
-    theanoguard.install_theano()  # the command has uninstalled it
+    theanoguard.shim.install_theano()  # the command has uninstalled it
 
 
 def test_pickles_are_read_and_not_loaded(tmp_path):
@@ -250,7 +250,7 @@ def test_command(tmp_path, capsys, golden):
     assert [t["line"] for t in answer["troubles"]] == [4, 5, 6, 7]
     assert main(["doctor", str(tmp_path / "train.py"), "--requirements"]) == 0
     assert "--no-deps git+https://github.com/Lasagne" in capsys.readouterr().out
-    theanoguard.install_theano()  # the command has uninstalled it
+    theanoguard.shim.install_theano()  # the command has uninstalled it
 
 
 def test_wrong_arguments(tmp_path, capsys):
@@ -258,4 +258,4 @@ def test_wrong_arguments(tmp_path, capsys):
     assert "No such file" in capsys.readouterr().err
     assert main(["doctor", "--all"]) == 2
     assert "Name its folder" in capsys.readouterr().err
-    theanoguard.install_theano()
+    theanoguard.shim.install_theano()

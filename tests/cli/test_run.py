@@ -10,7 +10,7 @@ import zipfile
 import pytensor
 import pytest
 
-from theanoguard import read_log
+from theanoguard.log import read_log
 
 pytestmark = pytest.mark.on_30
 

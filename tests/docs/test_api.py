@@ -160,5 +160,14 @@ def test_pages_refer_to_public_names():
     assert private == []
 
 
+@pytest.mark.parametrize("module", theanoguard._MOVED)
+def test_names_that_have_moved_are_still_found(module):
+    home = pkgutil.resolve_name(f"theanoguard.{module}")
+    for name in theanoguard._MOVED[module]:
+        assert name not in theanoguard.__all__
+        with pytest.warns(DeprecationWarning, match=f"from theanoguard.{module} import {name}"):
+            assert getattr(theanoguard, name) is getattr(home, name)
+
+
 def test_every_public_name_is_in_the_table_of_the_reference():
     assert ".. public-names::" in (DOCS / "api.rst").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import json, warnings
 warnings.simplefilter("ignore")
 import numpy as np
 import theanoguard
-theanoguard.install_theano()
+theanoguard.shim.install_theano()
 import pytensor
 import theano
 import theano.tensor as T

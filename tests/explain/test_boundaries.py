@@ -16,8 +16,9 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.tensor.elemwise import Elemwise
 
-from theanoguard import GuardError, GuardMode, inspect_graph, register_operation
+from theanoguard import GuardError, GuardMode, inspect_graph
 from theanoguard.log import read_log
+from theanoguard.ops import register_operation
 
 ROOMS = ("facts", "advice", "text")
 LINE = "log_of_w"  # in the user's line

@@ -32,8 +32,8 @@ from theanoguard._event import Frame, GuardEvent, PathStep, Trip
 from theanoguard._provenance import track_provenance
 from theanoguard.explain import (
     Situation,
-    explain,
     explain_exception,
+    explanation_of,
     find_masked,
     register_hint,
     render_failure,
@@ -277,7 +277,9 @@ def test_the_report_tells_the_fate_on_request():
 
 def explained(inputs, outputs, args, mask=is_bad, **kwargs):
     fn = pytensor.function(inputs, outputs, mode=PY, on_unused_input="ignore")
-    return explain(trip_of(fn.maker.fgraph, input_values(fn, args), mask), impl="py", **kwargs)
+    return explanation_of(
+        trip_of(fn.maker.fgraph, input_values(fn, args), mask), impl="py", **kwargs
+    )
 
 
 def test_first_operation_through_unchecked_nodes():
@@ -290,7 +292,7 @@ def test_first_operation_through_unchecked_nodes():
     array = Replay(fgraph, values, Kernels("py")).value(last)
     event = trip_of(fgraph, values).event
     trip = Trip(event, fgraph, values, last, array, is_bad)
-    cause = explain(trip, impl="py").cause
+    cause = explanation_of(trip, impl="py").cause
     assert cause.op == "log"
     assert [float(o.value) for o in cause.operands] == [-1.0]
 
@@ -305,7 +307,7 @@ def test_steps_into_a_scan_that_was_not_guarded():
     )
     fn = pytensor.function([x], totals, mode=Mode("py", None))
     values = input_values(fn, [np.array([1.0, 2.0, 0.0, 4.0])])
-    found = explain(trip_of(fn.maker.fgraph, values), impl="py")
+    found = explanation_of(trip_of(fn.maker.fgraph, values), impl="py")
     assert found.cause.op in ("true_div", "reciprocal")
     assert found.cause.path[-1].step == 2
     assert "step 2 of" in render_text(found.event, found)
@@ -327,7 +329,7 @@ def test_follows_a_state_back_through_the_steps():
     last = tuple(int(i) for i in np.argwhere(np.isnan(array))[-1])
     event = trip_of(fgraph, values, is_nan).event
     event = GuardEvent(**{**vars(event), "first_index": last})
-    found = explain(Trip(event, fgraph, values, out, array, is_nan), impl="py")
+    found = explanation_of(Trip(event, fgraph, values, out, array, is_nan), impl="py")
     assert found.cause.op == "log"
     assert found.cause.operands[0].value < 0
     first = int(np.argwhere(np.isnan(array[:, last[1]]))[0, 0])
@@ -350,7 +352,7 @@ def test_a_trip_inside_of_frames():
     )  # fmt: skip
     frames = [Frame(node, inner, None)]
     trip = Trip(event, fgraph, values, variable, np.array([0.0, np.nan]), is_bad, frames)
-    found = explain(trip, impl="py")
+    found = explanation_of(trip, impl="py")
     assert (found.cause.op, float(found.cause.operands[0].value)) == ("log", -4.0)
     assert len(found.cause.path) == 1
     assert found.waypoints[0].name == "x"
@@ -400,7 +402,7 @@ def test_a_trip_in_a_step_of_a_scan():
     frames = [Frame(node, inner, 2)]
     value = np.log(np.abs(state + args[0][2]))
     trip = Trip(event, fgraph, input_values(fn, args), variable, value, is_bad, frames)
-    found = explain(trip, impl="py")
+    found = explanation_of(trip, impl="py")
     assert found.reproduced
     assert found.cause.op == "log"
     assert found.cause.index == (1,)
@@ -420,7 +422,7 @@ def test_a_folded_constant_keeps_its_line():
         "inf", "constant", None, None, None, 0, "float64", (1,), 1, 0, 0, 1, 0, (0,), -np.inf
     )
     values = input_values(fn, [np.ones(3)])
-    found = explain(Trip(event, fgraph, values, constant, constant.data, is_bad), impl="py")
+    found = explanation_of(Trip(event, fgraph, values, constant, constant.data, is_bad), impl="py")
     assert found.cause.role == "constant"
     assert found.cause.hint.key == "folded-constant"
     assert "in test_a_folded_constant_keeps_its_line" in render_text(event, found)
@@ -443,7 +445,7 @@ def test_a_replay_that_raises_is_said_too():
         "nan", "node", "Bomb(x)", "Bomb", None, 0, "float64", (1,), 1, 1, 0, 0, 0, (0,), np.nan
     )
     trip = Trip(event, graph_of([x], [out]), {x: np.ones(1)}, out, np.array([np.nan]), is_bad)
-    found = explain(trip, impl="py")
+    found = explanation_of(trip, impl="py")
     assert not found.reproduced
     assert "RuntimeError: went off" in found.notes[0]
 

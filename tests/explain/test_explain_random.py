@@ -15,7 +15,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._provenance import source_line, track_provenance
-from theanoguard.explain import explain
+from theanoguard.explain import explanation_of
 from theanoguard.operations.names import op_name
 
 # The rewrites of fast_run, and no C compiler: what is fused differs from graph to graph.
@@ -110,7 +110,7 @@ def check(program):
     assert line == planted_line
     fgraph = fn.maker.fgraph
     trip = trip_of(fgraph, dict(zip(fgraph.inputs, values, strict=True)))
-    cause = explain(trip, impl="py").cause
+    cause = explanation_of(trip, impl="py").cause
     same = cause.op == op and cause.index in found
     # A rewrite of the algebra may join the planted operation with one that follows it (a / b / c,
     # or (a / b).reshape(...)): the node that then trips may lead back to that later line.

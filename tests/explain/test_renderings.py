@@ -14,15 +14,14 @@ import pytest
 from theanoguard import (
     GuardError,
     GuardMode,
-    MonitorMode,
     compare,
     debugprint,
-    detect_nan,
     inspect_graph,
     lint,
     step_through,
 )
 from theanoguard.cli.main import main
+from theanoguard.monitor import MonitorMode, detect_nan
 from theanoguard.ops import Assert, assert_finite
 
 TEXT = "loss = pt.log(scores).sum() + pt.log(weights - 1.0).sum()"

@@ -31,7 +31,8 @@ pytestmark = pytest.mark.on_33
 
 UNCAUGHT = """
 import sys, threading
-from theanoguard import GuardError, GuardEvent
+from theanoguard import GuardError
+from theanoguard.records import GuardEvent
 
 event = GuardEvent("nan", "node", "Log(x)", "Log", None, 0, "float64", (3,), 3,
                    1, 0, 0, 0, (2,), float("nan"))

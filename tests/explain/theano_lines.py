@@ -48,7 +48,7 @@ def write_lines():
     sys.path[:0] = [str(HERE), str(HERE.parent)]
     import theanoguard
 
-    theanoguard.install_theano()
+    theanoguard.shim.install_theano()
     import test_theano_programs as tests
 
     found = {name: tests.printed(name) for name in tests.NAMES}

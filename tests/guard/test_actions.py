@@ -9,7 +9,8 @@ import pytest
 from guarding import NO_LOOPS, CountedIdentity, guarded, trip
 from pytensor import shared
 
-from theanoguard import GuardError, GuardEvent, GuardMode, events_of
+from theanoguard import GuardError, GuardMode, events_of
+from theanoguard.records import GuardEvent
 
 GOING_ON = ("warn", "record", "pdb", "callable")
 

@@ -244,7 +244,7 @@ def test_a_loop_given_as_compiled_python():
     assert steps(trip(fn, np.array([1.0, 0.0, 1.0, 1.0]))) == [1]
 
 
-@pytest.mark.parametrize("monitor", [MonitorMode, theanoguard.MonitorMode])
+@pytest.mark.parametrize("monitor", [MonitorMode, theanoguard.monitor.MonitorMode])
 def test_a_loop_with_a_mode_of_its_own(monitor, c_backend):
     """What the mode calls is called; the second run looks into the loop, which is not guarded."""
     seen = []

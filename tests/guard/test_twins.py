@@ -9,7 +9,6 @@ from pytensor.compile.mode import Mode, predefined_modes
 
 from theanoguard import (
     GuardMode,
-    MonitorMode,
     NanGuardMode,
     compare,
     events_of,
@@ -18,6 +17,7 @@ from theanoguard import (
     precision,
     track_provenance,
 )
+from theanoguard.monitor import MonitorMode
 
 NUMBA = predefined_modes["NUMBA"]
 CALL = np.array([1.0, 2.0, 3.0])

@@ -19,9 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import theanoguard
-from theanoguard import GuardError, GuardEvent, GuardMode
+from theanoguard import GuardError, GuardMode
 from theanoguard._event import PathStep
 from theanoguard.log import EventLog, read_log, read_logs
+from theanoguard.records import GuardEvent
 
 pytestmark = pytest.mark.on_30
 
@@ -206,7 +207,7 @@ def test_threads_share_a_log(path):
 WRITE_MANY = """
 import sys
 from dataclasses import replace
-from theanoguard import GuardEvent
+from theanoguard.records import GuardEvent
 from theanoguard.log import EventLog, read_log
 
 path, first, name = sys.argv[1:]

@@ -116,7 +116,7 @@ def test_continuing_to_a_result_that_is_an_array(monkeypatch, capsys):
     x = pt.dvector("x")
     f = pytensor.function([x], pt.exp(x), mode="CVM")
     monkeypatch.setattr("builtins.input", lambda prompt: "c")
-    assert theanoguard.step_in_terminal(f)([0.0, 0.0]).tolist() == [1.0, 1.0]
+    assert theanoguard.monitor.step_in_terminal(f)([0.0, 0.0]).tolist() == [1.0, 1.0]
     assert "failed" not in capsys.readouterr().out
 
 

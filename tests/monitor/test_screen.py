@@ -12,7 +12,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from theanoguard import MonitorMode, Stepper, step_in_terminal
+from theanoguard.monitor import MonitorMode, Stepper, step_in_terminal
 
 pytest.importorskip("textual")
 

@@ -9,7 +9,8 @@ import pytest
 from made_up import LogLength, LogOdds, log_length, log_odds
 
 import theanoguard
-from theanoguard import GuardError, GuardMode, lint, register_operation
+from theanoguard import GuardError, GuardMode, lint
+from theanoguard.ops import register_operation
 
 x, m = pt.dvector("x"), pt.dmatrix("m")
 BACKENDS = ["c", "numba", *(["jax"] if importlib.util.find_spec("jax") else [])]

@@ -16,7 +16,8 @@ import pytest
 from pytensor.link.c.cmodule import GCC_compiler
 
 import theanoguard.pymc
-from theanoguard import GuardError, GuardMode, events_of, read_log
+from theanoguard import GuardError, GuardMode, events_of
+from theanoguard.log import read_log
 from theanoguard.pymc import SamplingError, Where, explaining
 from theanoguard.pymc.modes import (
     anything,

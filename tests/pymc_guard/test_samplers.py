@@ -13,8 +13,9 @@ import pytest
 
 import theanoguard
 import theanoguard.pymc
-from theanoguard import GuardMode, read_log
+from theanoguard import GuardMode
 from theanoguard._steps import ForeignError
+from theanoguard.log import read_log
 from theanoguard.pymc import SamplingError, Where
 from theanoguard.pymc.watch import Ending, Watch
 

@@ -37,7 +37,7 @@ def test_import_after_installing(shim):
     assert theano is shim
     assert theano.__version__.startswith("1.0.5")
     assert T.matrix().type.__module__
-    assert theanoguard.install_theano() is theano
+    assert theanoguard.shim.install_theano() is theano
 
 
 def test_uninstalling_restores_everything():
@@ -72,9 +72,9 @@ def state():
     return found
 
 before = state()
-theanoguard.install_theano()
+theanoguard.shim.install_theano()
 during = state()
-theanoguard.uninstall_theano()
+theanoguard.shim.uninstall_theano()
 after = state()
 names = before.keys() | after.keys()
 print(json.dumps({
@@ -82,7 +82,7 @@ print(json.dumps({
     "did something": during != before,
     "modules": [name for name in sys.modules if name.split(".")[0] == "theano"],
 }))
-theanoguard.install_theano()
+theanoguard.shim.install_theano()
 import theano
 print(json.dumps(theano.function([], theano.tensor.ones(1).sum())().tolist()))
 """
@@ -99,7 +99,7 @@ import theanoguard
 phases = ("canonicalize", "stabilize", "specialize")
 names = {name for phase in phases for name in optdb[phase]._names}
 optdb.query(get_mode("FAST_RUN").excluding(*names).provided_optimizer)
-theanoguard.install_theano()
+theanoguard.shim.install_theano()
 """
     run_python(code)
 
@@ -108,7 +108,7 @@ def test_refuses_another_theano(tmp_path):
     package = tmp_path / "theano"
     package.mkdir()
     (package / "__init__.py").write_text("__version__ = '1.1.2'\n")
-    code = "import theano, theanoguard; theanoguard.install_theano()"
+    code = "import theano, theanoguard; theanoguard.shim.install_theano()"
     done = run_python(code, check=False, PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     message = done.stderr.splitlines()[-2]
@@ -133,7 +133,8 @@ def test_functions_compile_through_the_c_backend(shim, has_cxx):
 
 def test_linker_that_is_asked_for_stays():
     code = (
-        "import theanoguard, pytensor; theanoguard.install_theano(); print(pytensor.config.linker)"
+        "import pytensor, theanoguard.shim; theanoguard.shim.install_theano();"
+        " print(pytensor.config.linker)"
     )
     assert run_python(code, PYTENSOR_FLAGS="linker=py").stdout == "py\n"
 
@@ -279,9 +280,9 @@ def modules_with_examples():
 def test_examples(name):
     """The examples in the docstrings of the shim, which are not collected: it is not installed."""
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    theanoguard.install_theano()
+    theanoguard.shim.install_theano()
     try:  # examples end with uninstalling
         results = doctest.testmod(importlib.import_module(name), optionflags=flags)
     finally:
-        theanoguard.uninstall_theano()
+        theanoguard.shim.uninstall_theano()
     assert results.attempted and not results.failed

@@ -259,7 +259,7 @@ def prepare_shim():
     find_data(TREE)
     find_programs(TREE)
     numpy_compat.install()
-    theanoguard.install_theano()
+    theanoguard.shim.install_theano()
     sys.meta_path.insert(0, TestsFinder(TREE))
 
 

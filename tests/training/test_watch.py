@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from theanoguard import GuardError, GuardEvent, GuardMode, read_log
+from theanoguard import GuardError, GuardMode
+from theanoguard.log import read_log
+from theanoguard.records import GuardEvent
 from theanoguard.training import GradientGuard, Watch, watching
 from theanoguard.training.ops import not_finite
 from theanoguard.training.ops import summarise as summarise_all

@@ -300,9 +300,9 @@ def test_golden_text(golden):
 
 def test_pp_and_min_informative_str():
     x, y, z = small_graph()
-    assert theanoguard.pp(y + x) == pytensor.printing.pp(y + x) == "(Exp(x) + x)"
+    assert theanoguard.view.pp(y + x) == pytensor.printing.pp(y + x) == "(Exp(x) + x)"
     assert (
-        theanoguard.min_informative_str(z)
+        theanoguard.view.min_informative_str(z)
         == "A. Log\n B. True_div\n  C. y\n  D. ExpandDims{axis=0}\n   E. Sum{axes=None}\n    <C>"
     )
 
@@ -312,7 +312,7 @@ def test_pp_and_min_informative_str():
 
 
 def picture(graph, format="dot", **kwargs):
-    return theanoguard.pydotprint(graph, format=format, return_image=True, **kwargs).decode()
+    return theanoguard.view.pydotprint(graph, format=format, return_image=True, **kwargs).decode()
 
 
 def dot_lines(graph, **kwargs):
@@ -355,9 +355,9 @@ def test_options_of_the_labels():
     assert max(map(len, labels)) == 10
     assert "fillcolor" not in picture(z, high_contrast=False)
     assert 'fillcolor="pink"' in picture(z, colorCodes={"Elemwise": "pink"})
-    theanoguard.pydotprint(z, format="dot", return_image=True, assert_nb_all_strings=8)
+    theanoguard.view.pydotprint(z, format="dot", return_image=True, assert_nb_all_strings=8)
     with pytest.raises(AssertionError, match="different labels, not 3"):
-        theanoguard.pydotprint(z, format="dot", return_image=True, assert_nb_all_strings=3)
+        theanoguard.view.pydotprint(z, format="dot", return_image=True, assert_nb_all_strings=3)
 
 
 def test_updates_and_destroyed_inputs(trained):
@@ -400,12 +400,12 @@ def test_way_to_what_is_marked_is_red():
 )
 def test_real_pictures(trained, tmp_path, capsys, format, start):
     path = tmp_path / "graph"
-    assert theanoguard.pydotprint(trained, outfile=path, format=format) is None
+    assert theanoguard.view.pydotprint(trained, outfile=path, format=format) is None
     written = tmp_path / f"graph.{format}"
     assert written.read_bytes().startswith(start)
     assert [p.name for p in tmp_path.iterdir()] == [written.name]
     assert str(written) in capsys.readouterr().out
-    theanoguard.pydotprint(trained, outfile=written, format=format, print_output_file=False)
+    theanoguard.view.pydotprint(trained, outfile=written, format=format, print_output_file=False)
     assert capsys.readouterr().out == ""
 
 
@@ -428,7 +428,7 @@ def test_any_name_is_shown_as_it_is(name):
 def test_pictures_of_scans(tmp_path):
     x = pt.vector("x")
     y = pytensor.scan(lambda v: pt.exp(v), sequences=[x], return_updates=False, name="loop")
-    theanoguard.pydotprint(y, outfile=tmp_path / "g.svg", format="svg", scan_graphs=True)
+    theanoguard.view.pydotprint(y, outfile=tmp_path / "g.svg", format="svg", scan_graphs=True)
     (inner,) = (p for p in tmp_path.iterdir() if p.name != "g.svg")
     assert inner.name.startswith("g_loop_")
     assert "Exp" in inner.read_text()
@@ -438,14 +438,14 @@ def test_missing_dot_is_named(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     *_, z = small_graph()
     with pytest.raises(GraphvizError, match="apt-get install graphviz"):
-        theanoguard.pydotprint(z, return_image=True)
+        theanoguard.view.pydotprint(z, return_image=True)
 
 
 @needs_dot
 def test_unknown_format_is_named(tmp_path):
     *_, z = small_graph()
     with pytest.raises(GraphvizError, match='knows the format "nonsense"'):
-        theanoguard.pydotprint(z, outfile=tmp_path / "g", format="nonsense")
+        theanoguard.view.pydotprint(z, outfile=tmp_path / "g", format="nonsense")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -454,7 +454,7 @@ def test_unknown_format_is_named(tmp_path):
 
 
 def test_profile_in_descending_order(trained):
-    found = theanoguard.profile_nodes(trained)
+    found = theanoguard.view.profile_nodes(trained)
     assert found.calls == 2
     assert {row.node for row in found.rows} == set(trained.maker.fgraph.apply_nodes)
     seconds = [row.seconds for row in found.by_time()]
@@ -471,7 +471,7 @@ def test_profile_in_descending_order(trained):
 
 
 def test_profile_as_text(trained):
-    text = str(theanoguard.profile_nodes(trained))
+    text = str(theanoguard.view.profile_nodes(trained))
     assert text.startswith("function: 2 calls, ")
     assert "Apply table" in text and "Memory table" in text
     assert re.search(r"(?m)^ +800 +\d+  Dot22 ", text)
@@ -483,7 +483,7 @@ def test_a_profile_has_the_users_expressions_and_places():
     mode = GuardMode(optimizer=None)
     f = pytensor.function([x], loss, mode=mode, profile=ProfileStats(atexit_print=False))
     f(np.ones((3, 2)))
-    found = theanoguard.profile_nodes(f)
+    found = theanoguard.view.profile_nodes(f)
     names = {row.op.partition("{")[0].lower(): row.name for row in found.rows}
     assert (names["max"], names["sum"]) == ("loss", "exp(x.dot(w)).sum(axis=1)")
     assert names["log"] == f"log({names['sum']})"
@@ -511,13 +511,13 @@ def test_profile_needs_a_profile():
     x = pt.vector("x")
     f = pytensor.function([x], pt.sort(x), mode="FAST_COMPILE")
     with pytest.raises(ValueError, match="not compiled for profiling"):
-        theanoguard.profile_nodes(f)
+        theanoguard.view.profile_nodes(f)
 
 
 def profiled(x, y, mode):
     f = pytensor.function([x], y, mode=mode, profile=ProfileStats(atexit_print=False))
     f([1.0, 2.0])
-    return theanoguard.profile_nodes(f)
+    return theanoguard.view.profile_nodes(f)
 
 
 def test_profile_without_memory_says_how_to_get_it():
@@ -550,7 +550,7 @@ def test_profile_of_scalars():
         [x, i], x[: i + 1].sum(), mode="CVM", profile=ProfileStats(atexit_print=False)
     )
     f([1.0, 2.0], 1)
-    rows = theanoguard.profile_nodes(f).rows
+    rows = theanoguard.view.profile_nodes(f).rows
     assert {row.bytes for row in rows} <= {0, 4, 8, None} and "ScalarFromTensor" in str(rows)
 
 
@@ -565,7 +565,7 @@ def test_profile_of_the_gradient_of_a_bias():
         profile = ProfileStats(atexit_print=False)
         f = pytensor.function([x], cost, updates=updates, mode="CVM", profile=profile)
         f(np.ones((4, 3)))
-    found = theanoguard.profile_nodes(f)
+    found = theanoguard.view.profile_nodes(f)
     assert {row.node for row in found.rows} == set(f.maker.fgraph.apply_nodes)
     sums = [row for row in found.rows if row.op.startswith("Sum") and row.bytes == 2 * 8]
     assert sums and "Memory table" in str(found)

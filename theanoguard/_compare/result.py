@@ -141,7 +141,8 @@ class Comparison:
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> from theanoguard import Comparison, compare
+    >>> from theanoguard import compare
+    >>> from theanoguard.records import Comparison
     >>> x = pt.dscalar("x")
     >>> found = compare(x + 1, {x: 1.0}, ["fast_compile"])
     >>> isinstance(found, Comparison), found.agree, found.outputs

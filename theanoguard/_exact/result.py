@@ -71,7 +71,7 @@ class Exact:
     >>> found = theanoguard.exact(pt.log(1 - pt.sigmoid(x)), {x: np.array([1.0, 1000.0])})
     >>> print(found)
     [-1.31326168752, -1000]
-    >>> isinstance(found, theanoguard.Exact)
+    >>> isinstance(found, theanoguard.records.Exact)
     True
     >>> found.mid, found.known, bool((found.error < 1e-12).all())
     (array([   -1.31326169, -1000.        ]), array(['number', 'number'], dtype='<U8'), True)

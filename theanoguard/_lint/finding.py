@@ -37,7 +37,7 @@ class Finding:
 
     Examples
     --------
-    >>> from theanoguard import Finding
+    >>> from theanoguard.records import Finding
     >>> from theanoguard.records import SourceLine
     >>> line = SourceLine("model.py", 7, "<module>", "y = pt.log(x)")
     >>> print(Finding("log-of-zero", line, "x must be positive", "log(x + eps)"))

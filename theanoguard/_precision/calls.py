@@ -137,7 +137,8 @@ class MeasuredCalls:
     Examples
     --------
     >>> import pytensor, pytensor.tensor as pt
-    >>> from theanoguard import GuardError, GuardMode, MeasuredCalls
+    >>> from theanoguard import GuardError, GuardMode
+    >>> from theanoguard import MeasuredCalls
     >>> x = pt.dscalar("x")
     >>> mode = GuardMode(precision=MeasuredCalls(every=1000), big_threshold=1e15)
     >>> f = pytensor.function([x], pt.sqrt(x + 1) - pt.sqrt(x), mode=mode)

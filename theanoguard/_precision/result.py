@@ -120,7 +120,8 @@ class Precision:
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> from theanoguard import Precision, precision
+    >>> from theanoguard import precision
+    >>> from theanoguard.records import Precision
     >>> x = pt.dscalar("x")
     >>> found = precision(pt.exp(x) - 1, {x: 1e-10})
     >>> isinstance(found, Precision), found.is_precise, found.losses[0].operation

@@ -1,5 +1,5 @@
 from .advice.hints import register_hint
-from .explanation import explain
+from .explanation import explanation_of
 from .facts.records import Cause, Explanation, Hint, Operand, Situation, Waypoint
 from .failure import Failure, explain_exception, explain_input
 from .masked import find_masked, leaves_of_results
@@ -13,7 +13,7 @@ __all__ = [
     "Operand",
     "Situation",
     "Waypoint",
-    "explain",
+    "explanation_of",
     "explain_exception",
     "explain_input",
     "find_masked",

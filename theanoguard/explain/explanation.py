@@ -44,7 +44,9 @@ from theanoguard.explain.repro.script import FailingCall, Repro, repro_of
 from theanoguard.operations.names import op_name
 
 
-def explain(trip: Trip, tell_fate: bool = False, impl: Implementation | None = None) -> Explanation:
+def explanation_of(
+    trip: Trip, tell_fate: bool = False, impl: Implementation | None = None
+) -> Explanation:
     """Find the operation or outside value that a bad value comes from.
 
     Parameters

@@ -131,7 +131,7 @@ def explain_exception(
     --------
     >>> import numpy as np, pytensor.tensor as pt
     >>> from pytensor.graph.fg import FunctionGraph
-    >>> from theanoguard import explain_exception
+    >>> from theanoguard.explain import explain_exception
     >>> x, y = pt.dvectors("x", "y")
     >>> total = x + y
     >>> graph = FunctionGraph([x, y], [total], clone=False)

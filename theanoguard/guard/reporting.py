@@ -381,7 +381,7 @@ class Reporter:
             error.add_note(trip.lost)
             return error
         try:
-            explanation = explaining.explain(trip, tell_fate=self.policy.tell_fate)
+            explanation = explaining.explanation_of(trip, tell_fate=self.policy.tell_fate)
             error = GuardError(trip.event, explanation)
             self.last_way = trip.event, explanation.waypoints
             trip.event.attach(_without_values(explanation))

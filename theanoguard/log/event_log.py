@@ -81,7 +81,8 @@ class EventLog:
 
     Examples
     --------
-    >>> from theanoguard import EventLog, GuardEvent, read_log
+    >>> from theanoguard.log import EventLog, read_log
+    >>> from theanoguard.records import GuardEvent
     >>> import os, tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "events.jsonl")

@@ -30,7 +30,8 @@ def task(name: str) -> AbstractContextManager[None]:
     --------
     >>> import os, tempfile
     >>> import pytensor, pytensor.tensor as pt
-    >>> from theanoguard import GuardMode, read_log
+    >>> from theanoguard import GuardMode
+    >>> from theanoguard.log import read_log
     >>> from theanoguard.log import task
     >>> folder = tempfile.TemporaryDirectory()
     >>> log = os.path.join(folder.name, "events.jsonl")

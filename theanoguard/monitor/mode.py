@@ -292,7 +292,7 @@ class MonitorMode(Mode):
 
     Examples
     --------
-    >>> from theanoguard import MonitorMode
+    >>> from theanoguard.monitor import MonitorMode
     >>> import pytensor, pytensor.tensor as pt
     >>> def show(i, node, fn):
     ...     print(node.op, [float(value) for (value,) in fn.outputs])
@@ -438,7 +438,7 @@ class DetectNan:
 
     Examples
     --------
-    >>> from theanoguard import MonitorMode, detect_nan
+    >>> from theanoguard.monitor import MonitorMode, detect_nan
     >>> import pytensor, pytensor.tensor as pt
     >>> x = pt.dscalar("x")
     >>> f = pytensor.function([x], pt.log(x), mode=MonitorMode(post_func=detect_nan))

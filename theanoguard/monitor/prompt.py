@@ -459,7 +459,7 @@ def step_in_terminal(fn: Function, *, full_screen: bool = False) -> Callable:
 
     .. code-block:: text
 
-        >>> theanoguard.step_in_terminal(f)([1.0, 0.0])    # doctest: +SKIP
+        >>> theanoguard.monitor.step_in_terminal(f)([1.0, 0.0])    # doctest: +SKIP
         Stepping through the function: 3 nodes. Type help for the commands.
         (step) u bad
         step 2, y, Log, of 3 nodes of the function

@@ -105,7 +105,7 @@ def register_operation(
     ...         import numpy as np
     ...         return np.log(p) - np.log1p(-p)
     >>> log_odds = Elemwise(LogOdds(ps.upgrade_to_float, name="log_odds"))
-    >>> theanoguard.register_operation(
+    >>> theanoguard.ops.register_operation(
     ...     LogOdds,
     ...     carries="nan inf",
     ...     domain="0 < x < 1",

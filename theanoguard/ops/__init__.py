@@ -1,5 +1,6 @@
-"""Operations for your own graphs: ``Print``, ``Assert`` and others."""
+"""Operations for your own graphs: ``Print``, ``Assert`` and others; facts about your own ones."""
 
+from theanoguard.operations import register_operation
 from theanoguard.ops.asserts import (
     Assert,
     PdbBreakpoint,
@@ -18,4 +19,5 @@ __all__ = [
     "assert_in_range",
     "assert_op",
     "assert_shape",
+    "register_operation",
 ]

@@ -294,7 +294,7 @@ class Assert(COp):
 
     Examples
     --------
-    >>> from theanoguard import Assert
+    >>> from theanoguard.ops import Assert
     >>> import numpy as np, pytensor, pytensor.tensor as pt
     >>> x = pt.vector("x")
     >>> f = pytensor.function([x], Assert("too long")(x, x.size < 2), mode="CVM")

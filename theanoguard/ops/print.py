@@ -78,7 +78,7 @@ class Print(pytensor.printing.Print):
 
     Examples
     --------
-    >>> from theanoguard import Print
+    >>> from theanoguard.ops import Print
     >>> import numpy as np, pytensor, pytensor.tensor as pt
     >>> x = pt.vector("x")
     >>> f = pytensor.function([x], Print("x", attrs=("shape", np.sum))(x) * 2, mode="CVM")

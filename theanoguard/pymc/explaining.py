@@ -21,8 +21,7 @@ from theanoguard._provenance.places import source_text
 from theanoguard._pytensor import Mode, captured_inputs
 from theanoguard._steps import attempt, failures, first_line
 from theanoguard._text import number_text
-from theanoguard.explain import Explanation
-from theanoguard.explain import explain as explain_trip
+from theanoguard.explain import Explanation, explanation_of
 from theanoguard.guard.pausing import unguarded
 from theanoguard.guard.policy import make_policy
 from theanoguard.pymc.broadcasts import crossed, written
@@ -465,7 +464,7 @@ class Explaining:
         """Return the explanation of the operation that has made a value, and what belongs to it."""
         name, by = key
         trip = Trip(event, fn.maker.fgraph, given, variable, value, self.policy.mask)
-        explanation = without_clamp(explain_trip(trip, impl=self.impl), self.model)
+        explanation = without_clamp(explanation_of(trip, impl=self.impl), self.model)
         if by is not None:
             return {"explanation": explanation}
         data = attempt("the observed value", None, self._observed, name, value, event.first_index)
@@ -544,7 +543,7 @@ class Explaining:
         [compiled] = fgraph.outputs[:1]
         event = self._event(compiled, value)
         trip = Trip(event, fgraph, given, compiled, value, self.policy.mask)
-        return without_clamp(explain_trip(trip, impl=self.impl), self.model)
+        return without_clamp(explanation_of(trip, impl=self.impl), self.model)
 
     def _evaluate(self, variables: list[Any]) -> Values:
         """Return the values of variables at the point, by variable; nothing is compiled to C."""

@@ -1,4 +1,4 @@
-"""Importing this module makes ``import theano`` work: see `theanoguard.install_theano`."""
+"""Importing this module makes ``import theano`` work: see `theanoguard.shim.install_theano`."""
 
 from theanoguard.shim.install import install_theano
 

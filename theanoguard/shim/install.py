@@ -79,17 +79,18 @@ def install_theano():
     Examples
     --------
     >>> import theanoguard
-    >>> theano = theanoguard.install_theano()
+    >>> theano = theanoguard.shim.install_theano()
     >>> theano.__version__
     '1.0.5...'
-    >>> theanoguard.uninstall_theano()
+    >>> theanoguard.shim.uninstall_theano()
     """
     if is_installed():
         return importlib.import_module("theano")
     if loaded := sys.modules.get("theano"):
         raise ImportError(
             f"theano is already imported, from {getattr(loaded, '__file__', 'an unknown place')}.\n"
-            "Call theanoguard.install_theano() before anything imports theano, or uninstall it.",
+            "Call theanoguard.shim.install_theano() before anything imports theano, or uninstall"
+            " it.",
             name="theano",
         )
     offer_theano()

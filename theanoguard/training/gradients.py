@@ -86,7 +86,7 @@ class GradientEvent:
         return f"{said}, at step {self.step}.{most}\nIts last norms: {recent}."
 
     def to_guard_event(self) -> GuardEvent:
-        """Return the event as a :class:`~theanoguard.GuardEvent`, as a log keeps it."""
+        """Return the event as a :class:`~theanoguard.records.GuardEvent`, as a log keeps it."""
         nan, inf = np.isnan(self.norm), np.isinf(self.norm)
         return GuardEvent(
             kind="nan" if nan else "inf" if inf else "big",

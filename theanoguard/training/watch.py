@@ -372,7 +372,7 @@ class Watch:
 
     @property
     def events(self) -> list[GuardEvent]:
-        """The last events, oldest first: a list of :class:`~theanoguard.GuardEvent`."""
+        """The last events, oldest first: a list of :class:`~theanoguard.records.GuardEvent`."""
         with self._lock:
             return list(self._events)
 

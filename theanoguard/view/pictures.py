@@ -111,7 +111,7 @@ def pydotprint(
 
     Examples
     --------
-    >>> from theanoguard import pydotprint
+    >>> from theanoguard.view import pydotprint
     >>> import pytensor.tensor as pt
     >>> picture = pydotprint(pt.log(pt.vector("x")), format="dot", return_image=True)
     >>> picture.startswith(b"digraph")

@@ -551,7 +551,7 @@ class Explanation:
 
         Examples
         --------
-        >>> from theanoguard import GuardEvent
+        >>> from theanoguard.records import GuardEvent
         >>> import json
         >>> from theanoguard.explain import Cause, Explanation
         >>> from theanoguard._provenance import Provenance, SourceLine

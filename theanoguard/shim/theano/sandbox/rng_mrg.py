@@ -385,12 +385,12 @@ class MRG_RandomStreams:
     Examples
     --------
     >>> import theanoguard
-    >>> theano = theanoguard.install_theano()
+    >>> theano = theanoguard.shim.install_theano()
     >>> from theano.sandbox.rng_mrg import MRG_RandomStreams
     >>> draw = theano.function([], MRG_RandomStreams(seed=12345).uniform((2,)))
     >>> draw().round(4).tolist()
     [0.7353, 0.2586]
-    >>> theanoguard.uninstall_theano()
+    >>> theanoguard.shim.uninstall_theano()
     """
 
     def __init__(self, seed=12345):

@@ -151,11 +151,11 @@ def scan(
     Examples
     --------
     >>> import theanoguard
-    >>> theano = theanoguard.install_theano()
+    >>> theano = theanoguard.shim.install_theano()
     >>> powers, updates = theano.scan(lambda x: 2 * x, outputs_info=theano.shared(1), n_steps=4)
     >>> theano.function([], powers, updates=updates)().tolist()
     [2, 4, 8, 16]
-    >>> theanoguard.uninstall_theano()
+    >>> theanoguard.shim.uninstall_theano()
     """
     if isNaN_or_Inf_or_None(n_steps):
         n_steps = None

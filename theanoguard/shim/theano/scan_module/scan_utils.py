@@ -64,12 +64,12 @@ def map_variables(replacer, graphs, additional_inputs=()):
     Examples
     --------
     >>> import theanoguard
-    >>> theano = theanoguard.install_theano()
+    >>> theano = theanoguard.shim.install_theano()
     >>> from theano.scan_module.scan_utils import map_variables
     >>> a, b, c = theano.tensor.scalars("abc")
     >>> print(theano.pp(map_variables(lambda x: c if x is b else x, [a + b])[0]))
     (a + c)
-    >>> theanoguard.uninstall_theano()
+    >>> theanoguard.shim.uninstall_theano()
     """
     graphs = list(graphs)
     new = {x: replacer(x) for x in graph_inputs(graphs)}

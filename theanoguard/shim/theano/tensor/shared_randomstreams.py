@@ -42,12 +42,12 @@ class RandomStreams(raw_random.RandomStreamsBase):
     Examples
     --------
     >>> import theanoguard
-    >>> theano = theanoguard.install_theano()
+    >>> theano = theanoguard.shim.install_theano()
     >>> from theano.tensor.shared_randomstreams import RandomStreams
     >>> draw = theano.function([], RandomStreams(seed=234).uniform((2,)))
     >>> draw().round(4).tolist()
     [0.1267, 0.9709]
-    >>> theanoguard.uninstall_theano()
+    >>> theanoguard.shim.uninstall_theano()
     """
 
     def __init__(self, seed=None):
