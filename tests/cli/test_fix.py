@@ -109,8 +109,9 @@ def test_import_of_a_formula_goes_to_the_top(tmp_path, top, imported):
     line = len(top.splitlines()) + 3
     old, edited = f"{OLD}  # of all", f"{new}\n{NEW}  # of all"
     change = Change(tmp_path / "model.py", line, old, edited, "log")
-    [edit], refused = edits_of([change])
-    assert not refused and edit.count == 1
+    edits = edits_of([(change,)])
+    [edit] = edits.files.values()
+    assert not edits.refused and edit.count == 1
     expected = imported.format(top=top, new=f"{new}\n") + body.replace(OLD, NEW)
     assert "".join(edit.new_lines) == expected
 
@@ -120,16 +121,17 @@ def test_lines_that_are_not_changed(tmp_path, why):
     text, old, new = REFUSED[why]
     (tmp_path / "model.py").write_text(text)
     change = Change(tmp_path / "model.py", 1, old, new, "log")
-    edits, refused = edits_of([change, change])
-    assert edits == []
-    [message] = refused
+    edits = edits_of([(change,), (change,)])
+    assert not edits.files
+    [message] = edits.refused
     assert why in message
 
 
 def test_two_changes_of_one_line(tmp_path):
     (tmp_path / "model.py").write_text(f"{OLD}\n")
     changes = [Change(tmp_path / "model.py", 1, OLD, new, "log") for new in (NEW, "y = 0", NEW)]
-    [edit], [message] = edits_of(changes)
+    edits = edits_of([(change,) for change in changes])
+    [edit], [message] = edits.files.values(), edits.refused
     assert edit.new_lines == [f"{NEW}\n"]
     assert "another change is on the same line" in message
 
@@ -163,3 +165,38 @@ def test_script_that_changes_itself(tmp_path):
     assert done.returncode == 2
     assert "has changed while the program ran" in done.stderr
     assert (tmp_path / "model.py").read_text() == text + "# more"
+
+
+def test_changes_of_one_fault_are_made_together(tmp_path):
+    (tmp_path / "model.py").write_text(f"{OLD}\nz = 1\n")
+    pairs = [(OLD, NEW), ("z = 2", "z = 3")]
+    repair = tuple(Change(tmp_path / "model.py", 1, *pair, "log") for pair in pairs)
+    edits = edits_of([repair])
+    assert not edits.files
+    [message] = edits.refused
+    assert "not in the file" in message
+
+
+NOT_SEARCHED = """\
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.compile.mode import Mode
+
+q = pt.dvector("q")
+f = pytensor.function([q], pt.log(q.prod()), mode=Mode("py", "fast_compile"))
+x = pt.dmatrix("x")
+g = pytensor.function([x], pt.linalg.inv(x) + pt.specify_shape(x, (2, 3)))
+f(np.full(40, 1e-9))
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "line", "why"),
+    [((), 9, "lint cannot run the graph"), (("--run",), 7, "cannot be guarded")],
+)
+def test_functions_that_were_not_searched_are_named(tmp_path, option, line, why):
+    (tmp_path / "model.py").write_text(NOT_SEARCHED)
+    done = fix(tmp_path, *option)
+    [said] = [text for text in done.stderr.splitlines() if "not searched" in text]
+    assert f"model.py:{line}: not searched: " in said and why in said

@@ -15,7 +15,14 @@ from pytensor.graph.traversal import toposort
 from theanoguard._lint.baseline import Accepted, Baseline
 from theanoguard._lint.finding import Finding, Static, reported
 from theanoguard._lint.linter import lint_values, ranges_of
-from theanoguard._lint.matching import Asked, NotSearched, search_of, unless_rejected, witnessed
+from theanoguard._lint.matching import (
+    Asked,
+    NotSearched,
+    ensure_ran,
+    search_of,
+    unless_rejected,
+    witnessed,
+)
 from theanoguard._lint.witness import Search, Watched
 from theanoguard._patching import Patch, apply
 from theanoguard._provenance import is_user_file
@@ -90,6 +97,8 @@ class Seen:
 
     Parameters
     ----------
+    inputs : list of Variable
+        Those that are shared as well.
     outputs : list of Variable
     updates : dict of Variable to Variable
     values : dict of Variable to array
@@ -107,6 +116,7 @@ class Seen:
         Why the function could not be searched, if so.
     """
 
+    inputs: list[Variable]
     outputs: list[Variable]
     updates: dict[Variable, Variable]
     values: dict[Variable, Any]
@@ -137,15 +147,26 @@ class Seen:
             examples=self.examples, gradient=self.gradient, mode=self.mode, seconds=seconds
         )
 
+    def searchable(self, seconds: float = 0) -> Search | None:
+        """Return a search for witnesses that has not run, None if there is nothing to search.
+
+        Raises
+        ------
+        NotSearched
+            If no values of its inputs can be made up.
+        """
+        return search_of(self.outputs, self.updates, self._asked(seconds))
+
     def search(self, seconds: float) -> Search | None:
-        """Return a search for witnesses that has run, None if there is nothing to search."""
+        """Return a search for witnesses that has run, None if nothing was searched."""
         try:
-            search = search_of(self.outputs, self.updates, self._asked(seconds))
+            search = self.searchable(seconds)
+            if search is not None:
+                search.run()
+                ensure_ran(search)
         except NotSearched as error:
             self.why_not = error.short
             return None
-        if search is not None:
-            search.run()
         return search
 
     def findings(
@@ -196,10 +217,15 @@ class LintedRun:
         # A compiled function cannot be differentiated, so it has all its gradients already.
         nodes = toposort([*outputs, *updates.values()])
         gradient = None if any(map(made_by_grad, nodes)) else False
-        static = lint_values(outputs, updates, values, gradient=gradient, **self.settings)
-        seen = Seen(outputs, updates, values, static, mode, gradient)
+        static = self.rules(outputs, updates, values, gradient=gradient, **self.settings)
+        variables = [i.variable for i in inputs]
+        seen = Seen(variables, outputs, updates, values, static, mode, gradient)
         self.seen.append(seen)
         return seen
+
+    def rules(self, *graph: Any, **settings: Any) -> list[Static]:
+        """Return what the rules find in a graph."""
+        return lint_values(*graph, **settings)
 
     def findings(self, seconds: float) -> list[Finding]:
         """Return the findings in all functions, each once, with a witness if there is one."""
@@ -231,7 +257,7 @@ class LintedRun:
             seen = None
             if not paused.get() and not is_inner(sys._getframe(1)):
                 seen = self.look_at(inputs, outputs, mode)
-                seen.title = _title(sys._getframe(1), kwargs.get("name"))
+                seen.title = title_of(sys._getframe(1), kwargs.get("name"))
             if not self.linked:
                 mode = Mode(Unlinked(_forget if seen is None else seen.call), None)
             make(maker, inputs, outputs, mode, *args, **kwargs)
@@ -316,7 +342,7 @@ class LintedSuite(LintedRun):
         return list(new.values())
 
 
-def _title(frame: Any, name: str | None) -> str:
+def title_of(frame: Any, name: str | None = None) -> str:
     """Return what messages call a function that is compiled below a frame."""
     while frame is not None and not is_user_file(frame.f_code.co_filename):
         frame = frame.f_back

@@ -115,10 +115,7 @@ def witnessed(
     outside = [one.around[0].outputs[0] if one.around else one.variable for one in static]
     targets = [_target(one) for one, v in zip(static, outside, strict=True) if v in known]
     search.run([target for target in targets if target is not None])
-    if not search.tried and search.error is None:
-        raise NotSearched("lint() had no time to try an input.\nRaise seconds=.")
-    if search.error is not None and not search.faults and not search.ran:
-        _refuse(search)
+    ensure_ran(search)
     faults = list(search.faults.values())
     found: dict[Finding, None] = {}
     used: set[int] = set()
@@ -342,7 +339,17 @@ def _without_witness(one: Static, search: Search) -> str:
     return f"no input found in {search.tried} tries"
 
 
-def _refuse(search: Search) -> None:
+def ensure_ran(search: Search) -> None:
+    """Check that a search has computed something.
+
+    Raises
+    ------
+    NotSearched
+    """
+    if not search.tried and search.error is None:
+        raise NotSearched("lint() had no time to try an input.\nRaise seconds=.")
+    if search.error is None or search.faults or search.ran:
+        return
     inputs = ", ".join(
         f"{v.name or v}: {r.dtype} {r.shape}" for v, r in search.evidence.ranges.items()
     )

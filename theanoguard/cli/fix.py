@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ from typing import Any
 from pytensor.compile.mode import get_mode
 
 from theanoguard._files import write_atomically
-from theanoguard._lint.every_function import LintedRun
+from theanoguard._lint.every_function import LintedRun, title_of
 from theanoguard._lint.witness import Fault, Search
 from theanoguard._provenance import SourceLine
 from theanoguard._provenance.records import user_line
 from theanoguard._steps import as_raised
 from theanoguard.cli.lint import add_search, run_beside
+from theanoguard.cli.rebuilding import BuiltRun, Functions, Witnesses
 from theanoguard.explain.facts.records import Explanation, Hint
 from theanoguard.guard import GuardMode
 from theanoguard.guard.errors import GuardError
@@ -86,6 +87,11 @@ class Edit:
     def lines(self) -> list[str]:
         """The lines, with their ends."""
         return self.content.decode(self.encoding).splitlines(keepends=True)
+
+    @property
+    def new_content(self) -> bytes:
+        """What is to stand in the file."""
+        return "".join(self.new_lines).encode(self.encoding)
 
     @property
     def new_lines(self) -> list[str]:
@@ -160,7 +166,7 @@ class Edit:
                 f"{self.path} has changed while the program ran.\nRun the command again."
             )
         mode = self.path.stat().st_mode
-        write_atomically(self.path, "".join(self.new_lines).encode(self.encoding))
+        write_atomically(self.path, self.new_content)
         os.chmod(self.path, mode)
 
 
@@ -181,35 +187,41 @@ def _is_python(source: str) -> bool:
 
 # ---------------------------------------------------------------- from faults to changes
 
+Repair = tuple[Change, ...]
+"""The changes that repair one fault, which are made together."""
 
-def changes_by_lint(linted: LintedRun, seconds: float) -> Iterator[Change | str]:
-    """Yield the changes for the inputs that lint finds, and why others cannot be made."""
-    for seen in linted.seen:
+
+def repairs_by_lint(
+    linted: LintedRun, seconds: float, witnesses: Witnesses
+) -> Iterator[Repair | str]:
+    """Yield the repairs for the inputs that lint finds, and why others cannot be made.
+
+    `witnesses` gets these inputs, by the number of the function.
+    """
+    for number, seen in enumerate(linted.seen):
         search = seen.search(seconds)
         if search is None:
             continue
         for fault in search.faults.values():
-            yield from changes_of(_explanation(search, fault), fault.line, fault.op)
+            witnesses.setdefault(number, []).append(fault.values)
+            yield repair_of(_explanation(search, fault), fault.line, fault.op)
 
 
-def changes_by_guard(trips: Trips) -> Iterator[Change | str]:
-    """Yield the changes for the calls that a guard has found bad."""
+def repairs_by_guard(trips: Trips) -> Iterator[Repair | str]:
+    """Yield the repairs for the calls that a guard has found bad."""
     for explanation in trips.explanations.values():
         cause = explanation.cause
-        yield from changes_of(explanation, user_line(cause.provenance), cause.op or "an input")
+        yield repair_of(explanation, user_line(cause.provenance), cause.op or "an input")
 
 
-def changes_of(
-    explanation: Explanation | None, line: SourceLine | None, op: str
-) -> Iterator[Change | str]:
-    """Yield the changes that repair a call, or why there is none."""
+def repair_of(explanation: Explanation | None, line: SourceLine | None, op: str) -> Repair | str:
+    """Return the changes that repair a call, or why there are none."""
     hint = None if explanation is None else explanation.cause.hint
     if line is None or hint is None or hint.grade != "same" or not hint.change:
         place = "(line not known)" if line is None else f"{os.path.relpath(line.file)}:{line.line}"
-        yield NOT_FIXED.format(place=place, why=_why_not(hint, op))
-        return
-    for old, new in zip(hint.change[::2], hint.change[1::2], strict=True):
-        yield Change(Path(line.file).resolve(), line.line, old, new, op)
+        return NOT_FIXED.format(place=place, why=_why_not(hint, op))
+    pairs = zip(hint.change[::2], hint.change[1::2], strict=True)
+    return tuple(Change(Path(line.file).resolve(), line.line, *pair, op) for pair in pairs)
 
 
 def _explanation(search: Search, fault: Fault) -> Explanation | None:
@@ -243,19 +255,62 @@ def _guard(mode: Any) -> GuardMode:
         return GuardMode(big_is_error=False, optimizer=found.provided_optimizer)
 
 
-def edits_of(found: Iterable[Change | str]) -> tuple[list[Edit], list[str]]:
-    """Return the changed files, and why other changes cannot be made."""
-    edits: dict[Path, Edit] = {}
-    refused: dict[str, None] = {}
-    for change in dict.fromkeys(found):
-        if isinstance(change, str):
-            refused[change] = None
+@dataclass
+class Edits:
+    """The files that are to be changed, and the reasons for the changes that are not made."""
+
+    files: dict[Path, Edit] = field(default_factory=dict)
+    refused: dict[str, None] = field(default_factory=dict)
+
+    def add(self, repair: Repair) -> bool:
+        """Make all changes of a repair, or none."""
+        files = {
+            path: replace(edit, changed=dict(edit.changed)) for path, edit in self.files.items()
+        }
+        for change in repair:
+            if change.file not in files:
+                files[change.file] = Edit.of(change.file)
+            if why := files[change.file].add(change):
+                self.refuse(repair, why, change)
+                return False
+        self.files = files
+        return True
+
+    def refuse(self, repair: Repair, why: str, change: Change | None = None) -> None:
+        """Note why a repair is not made."""
+        place = (change or repair[0]).place
+        self.refused[NOT_FIXED.format(place=place, why=why)] = None
+
+    @property
+    def contents(self) -> dict[Path, bytes]:
+        """What is to stand in the files."""
+        return {path: edit.new_content for path, edit in self.files.items()}
+
+
+def edits_of(found: Iterable[Repair | str], functions: Functions | None = None) -> Edits:
+    """Return the changed files, and why other changes cannot be made.
+
+    `functions` judges what the edited program builds: changes that it refuses are not made.
+    """
+    edits = Edits()
+    repairs = []
+    for repair in dict.fromkeys(found):
+        if isinstance(repair, str):
+            edits.refused[repair] = None
+        elif edits.add(repair):
+            repairs.append(repair)
+    if functions is None or not repairs or not functions.why_not(edits.contents):
+        return edits
+    good = Edits(refused=edits.refused)
+    for repair in repairs:
+        tried = replace(good)
+        if not tried.add(repair):
             continue
-        if change.file not in edits:
-            edits[change.file] = Edit.of(change.file)
-        if why := edits[change.file].add(change):
-            refused[NOT_FIXED.format(place=change.place, why=why)] = None
-    return [edit for edit in edits.values() if edit.changed], list(refused)
+        if why := functions.why_not(tried.contents):
+            good.refuse(repair, why)
+        else:
+            good = tried
+    return good
 
 
 # ---------------------------------------------------------------- the command
@@ -303,16 +358,21 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.theano:
         install_theano()
     start = time.time()
+    witnesses: Witnesses = {}
+    built = BuiltRun(linked=arguments.guarded)
     if arguments.guarded:
-        guarded = NotingAll(action="record", big_is_error=False)
-        _, failed = run_beside(arguments.script, guarded.start().stop)
-        found, functions = changes_by_guard(guarded.trips), guarded.guarded
+        guarded = Guarded(action="record", big_is_error=False)
+        guarded.start()
+        _, failed = run_beside(arguments.script, _both(built.start(), guarded.stop))
+        found = [*repairs_by_guard(guarded.trips)]
+        not_searched = guarded.unguarded
     else:
-        linted = LintedRun()
-        _, failed = run_beside(arguments.script, linted.start())
-        found, functions = changes_by_lint(linted, arguments.seconds), len(linted.seen)
-    edits, refused = edits_of(found)
-    for edit in edits:
+        _, failed = run_beside(arguments.script, built.start())
+        found = [*repairs_by_lint(built, arguments.seconds, witnesses)]
+        not_searched = {seen.title: f"lint {seen.why_not}" for seen in built.seen if seen.why_not}
+    program = list(arguments.script), arguments.theano, arguments.guarded
+    edits = edits_of(found, Functions(built.seen, *program, witnesses))
+    for edit in edits.files.values():
         if edit.path.stat().st_mtime > start:
             raise ValueError(
                 f"{edit.path} has changed while the program ran.\nRun the command again."
@@ -320,17 +380,38 @@ def run(arguments: argparse.Namespace) -> int:
         print(edit.diff(), end="")
     sys.stdout.flush()
     if not arguments.diff:
-        for line in refused:
+        for line in edits.refused:
             print(line, file=sys.stderr)
-    count = sum(edit.count for edit in edits)
+    for title, why in not_searched.items():
+        print(f"theanoguard fix: {title}: not searched: {why}", file=sys.stderr)
+    count = sum(edit.count for edit in edits.files.values())
     lines = f"{count} line{'' if count == 1 else 's'}"
     if arguments.write:
-        for edit in edits:
+        for edit in edits.files.values():
             edit.write()
         print(f"theanoguard fix: {lines} changed", file=sys.stderr)
     elif not arguments.diff:
         advice = "; --write changes the file" if count else ""
         print(f"theanoguard fix: {lines} can be changed{advice}", file=sys.stderr)
-    if failed or not functions:
+    if failed or not built.seen:
         return 2
-    return int(bool(edits) and not arguments.write)
+    return int(bool(edits.files) and not arguments.write)
+
+
+class Guarded(NotingAll):
+    """A guarded run that also keeps why functions could not be guarded, by their titles."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.unguarded: dict[str, str] = {}
+
+    def leave(self, error: ValueError) -> None:
+        self.unguarded[title_of(sys._getframe(1))] = str(error)
+
+
+def _both(one: Callable[[], None], other: Callable[[], None]) -> Callable[[], None]:
+    def stop() -> None:
+        one()
+        other()
+
+    return stop

@@ -3,7 +3,6 @@
 import argparse
 import builtins
 import functools
-import io
 import linecache
 import os
 import runpy
@@ -107,10 +106,10 @@ def start_script(argv: list[str]) -> Program:
     if os.path.isdir(path) or zipfile.is_zipfile(path):
         sys.path[0] = path
         return lambda: runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]
-    with io.open_code(path) as file:
-        source = file.read()
+    loader = SourceFileLoader("__main__", path)
+    source = loader.get_data(path)
     put_first(os.path.dirname(os.path.realpath(path)))
-    vars(main).update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
+    vars(main).update(__file__=path, __cached__=None, __loader__=loader)
     return lambda: exec(compile(source, path, "exec", dont_inherit=True), vars(main))
 
 

@@ -203,13 +203,17 @@ class guarding:
             guard = self.guard(mode)
         except ValueError as error:
             self.left += 1
-            logger.info("theanoguard: a function is compiled without a guard: %s", error)
+            self.leave(error)
             return mode
         self.guarded += 1
         return guard
 
     def meet(self, mode: Any) -> None:
         """Do nothing with a mode that is guarded already."""
+
+    def leave(self, error: ValueError) -> None:
+        """Say why a function that is compiled now has no guard."""
+        logger.info("theanoguard: a function is compiled without a guard: %s", error)
 
     def start(self) -> "guarding":
         """Guard every function that is compiled, in every thread, until :meth:`stop`."""
