@@ -2,7 +2,7 @@
 
     python -m benchmarks.fixing [--run] [NAME ...]
 
-Each script compiles ``f`` and calls it at inputs at which it fails.  ``theanoguard fix --write``
+Each script compiles ``f`` in ``FAST_COMPILE``, and calls it at inputs at which it fails.  ``theanoguard fix --write``
 changes a copy, and both are run at the failing inputs and at sound ones.
 
 *applied*: a line was changed.  *kept*: where the old results are finite, the new ones are the
@@ -268,7 +268,7 @@ import pytensor.tensor as pt
 x, y, s, t, A = pt.dvector("x"), pt.dvector("y"), pt.dscalar("s"), pt.dscalar("t"), pt.dmatrix("A")
 """
 TAIL = """
-f = pytensor.function(args, out)
+f = pytensor.function(args, out, mode="FAST_COMPILE")
 if __name__ == "__main__":
     f({fails})
 """
