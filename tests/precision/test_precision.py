@@ -10,6 +10,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
 
+import theanoguard
 from theanoguard import precision, track_provenance
 from theanoguard._compare.problem import make_problem
 from theanoguard._precision.evaluations import True64, Written, logged
@@ -196,3 +197,27 @@ def test_integers_were_not_rounded():
     found = precision(rump + a / (2 * b), {a: 77617.0, b: 33096.0})["output 0"]
     assert found.is_fault and not found.is_sensitive
     assert found.exact.startswith("-0.8273960599")
+
+
+@pytest.mark.parametrize(
+    ("formula", "values"),
+    [
+        (lambda v: pt.exp(v) - 1, [1e-10, 1.0]),
+        (lambda v: pt.sqrt(v + 1) - pt.sqrt(v), [1e15, 2.0]),
+        (lambda v: (v**2).mean() - v.mean() ** 2, [1e8, 1e8 + 1, 1e8 + 2]),
+        (lambda v: 1 - pt.cos(v), [1e-8]),
+        (lambda v: pt.log(1 + v) * 3, [1e-13]),
+    ],
+)
+def test_the_remedy_of_a_loss_has_the_digits(formula, values):
+    v = pt.dvector("v")
+    given = {v: np.array(values)}
+    [loss] = precision(formula(v), given).losses
+    assert f"write {loss.remedy} in place of {loss.instead_of}" in str(loss)
+    old, new = (
+        eval(code, {**vars(pt), "pt": pt, "np": np, "v": v})  # noqa: S307
+        for code in (loss.instead_of, loss.remedy)
+    )
+    right = precision(new, given)
+    assert right.is_precise, right
+    np.testing.assert_allclose(new.eval(given), theanoguard.exact(old, given).mid, rtol=1e-12)

@@ -31,6 +31,10 @@ class Loss:
         Its value there, and the exact one.
     rewrites : tuple of str
         If the graph as written has the digits: the rewrites to exclude.
+    remedy : str
+        A formula that has the digits, as code in the user's names; empty if none was found.
+    instead_of : str
+        The expression that the formula replaces.
     """
 
     expression: str
@@ -41,6 +45,8 @@ class Loss:
     value: str = ""
     exact: str = ""
     rewrites: tuple[str, ...] = ()
+    remedy: str = ""
+    instead_of: str = ""
 
     def __str__(self) -> str:
         at = f" at step {', '.join(map(str, self.steps))}" if self.steps else ""
@@ -53,6 +59,8 @@ class Loss:
         if self.rewrites:
             names = ", ".join(f'"{name}"' for name in self.rewrites)
             lines.append(f"  As written it has the digits; use mode.excluding({names}).")
+        if self.remedy:
+            lines.append(f"  write {self.remedy} in place of {self.instead_of}")
         return "\n".join(lines)
 
 

@@ -378,7 +378,7 @@ class EGraph:
                     if node[0] not in LEAVES and not any(self.find(j) in changed for j in node[1:]):
                         continue
                     member = self._member(node, points, best, true[i])
-                    if member is None:
+                    if member is None or self._is_wider(member, i):
                         continue
                     others.setdefault(i, {})[node] = member
                     if i not in best or member.score < best[i].score:
@@ -388,6 +388,16 @@ class EGraph:
                 break
             changed = fresh
         return {i: sorted(m.values(), key=lambda m: m.score) for i, m in others.items()}
+
+    def _is_wider(self, member: Member, i: int) -> bool:
+        """Return whether a member varies along axes along which its class does not.
+
+        So does ``sum(a) * b / b``, which is ``sum(a)``.
+        """
+        lengths = member.value.shape[1:]
+        return any(
+            length > 1 and k - len(lengths) not in self.axes[i] for k, length in enumerate(lengths)
+        )
 
     def _member(
         self, node: Node, points: Points, best: Mapping[int, Member], true: np.ndarray
@@ -426,10 +436,13 @@ class EGraph:
 
 
 def errors(value: np.ndarray, true: np.ndarray) -> np.ndarray:
-    """Return the errors of floats, in bits; where nothing is known, 0."""
+    """Return the errors of floats, in bits; where nothing is known, 0.
+
+    An error below the smallest normal number counts as none: some backends flush such numbers.
+    """
     limits = np.finfo(value.dtype)
     with np.errstate(all="ignore"):
-        distance = np.abs(value.astype(float) - true)
+        distance = np.maximum(np.abs(value.astype(float) - true) - float(limits.tiny), 0)
         error = distance / np.maximum(np.abs(true), float(limits.tiny)) / float(limits.epsneg)
         bits = np.where(np.isfinite(error), np.log2(1 + error), LOST).clip(0, LOST)
     same = np.isinf(value) & (np.abs(true) > float(limits.max)) & (np.sign(value) == np.sign(true))

@@ -1,7 +1,7 @@
 """Searches for an accurate formula of the same function."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 
 from theanoguard._arguments import checked, filtered, refuse
 from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._exact.balls import NONE, to_floats
 from theanoguard._exact.twin import evaluate
+from theanoguard._provenance.designating import made_by_grad
 from theanoguard._shown import displayed
 from theanoguard._steps import as_raised
 from theanoguard.stable.egraph import LOST, EGraph, Points, errors, rules_of, with_bits
@@ -38,6 +39,8 @@ WIDTH = 4
 """The elements of a long axis that the search looks at."""
 CANDIDATES = 8
 SLOPES = 12
+SEARCHES = 4
+"""The largest number of formulas around an operation that are searched."""
 BITS = (192, 1100, 4400)
 HEAVY = ("gamma", "gammaln", "psi", "i0", "i1", "i0e", "i1e", "erf", "erfc", "erfcx", "logerfc")
 
@@ -128,6 +131,41 @@ def improve(
     with as_raised():
         search = _Search(expression, given, time.thread_time() + seconds)
         return search.result()
+
+
+def better_formulas(
+    variable: Variable,
+    clients: Mapping[Variable, Iterable[Apply]],
+    replay: Replay,
+    seconds: float,
+) -> Iterator["Found"]:
+    """Yield more accurate terms for a variable, and for those that are computed from it.
+
+    The formulas begin at the inputs of the graph, and at results of operations that no identity
+    knows.
+
+    Parameters
+    ----------
+    clients : mapping of Variable to Apply
+        The operations that read a variable.
+    replay : Replay
+        Knows the values at which the variable is inaccurate.
+    seconds : float
+        Limit of processor time.
+    """
+    end = time.thread_time() + seconds
+    found, level = dict.fromkeys([variable]), [variable]
+    while level and len(found) < SEARCHES:
+        level = [c.outputs[0] for v in level for c in clients.get(v, ()) if c.outputs]
+        found |= dict.fromkeys(level)
+    for v in list(found)[:SEARCHES]:
+        is_float = str(getattr(v.type, "dtype", "")).startswith("float")
+        if not is_float or v.owner is None or made_by_grad(v.owner) or time.thread_time() > end:
+            continue
+        formula = Reader((), replay.value).formula(v)
+        part = _Part(formula, replay, end)
+        if formula.leaves and (better := part.improved()) is not None:
+            yield better
 
 
 @dataclass
@@ -398,7 +436,8 @@ class _Part:
                     limits = np.finfo(value.dtype) if value.dtype.kind == "f" else np.finfo(float)
                     if scale > float(limits.max):
                         continue
-                    error = np.abs(value - true) / max(scale, float(limits.tiny)) / limits.epsneg
+                    distance = np.maximum(np.abs(value - true) - float(limits.tiny), 0)
+                    error = distance / max(scale, float(limits.tiny)) / limits.epsneg
                 bits = np.where(np.isfinite(error), np.log2(1 + error).clip(0, NO_DIGITS), LOST)
                 bits = np.where(np.isnan(true) & np.isfinite(value), 0.0, bits)
                 worst = max(worst, float(bits.max(initial=0.0)))

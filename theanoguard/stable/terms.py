@@ -159,7 +159,10 @@ class _Writer:
 
     def _constant(self, term: Term) -> str:
         """Return the code of a function of numbers, such as log(3)."""
-        text = OPERATIONS[term[0]].code.format(*map(self._number, term[1:])).replace("pt.", "np.")
+        op = OPERATIONS[term[0]]
+        text = op.code.format(*map(self._number, term[1:])).replace("pt.", "np.")
+        if not hasattr(np, term[0]):
+            text = repr(float(op.floats(*map(float, term[1:]))))
         is_default = self.formula.dtype == pytensor.config.floatX
         return text if is_default else f"np.{self.formula.dtype}({text})"
 

@@ -42,6 +42,7 @@ from theanoguard.explain.advice.trials import Builders, Spot, fixed
 from theanoguard.explain.advice.written import in_one_file, on_lines
 from theanoguard.operations.facts import SCALARS
 from theanoguard.operations.names import op_name
+from theanoguard.stable.improving import better_formulas
 from theanoguard.stable.patterns import Build, New, squared_base
 
 
@@ -323,6 +324,19 @@ def same_functions(judge: Judge, backward: bool) -> Iterator[Remedy]:
             for loop in loops_in_logs(judge.built, around, variable, in_logs.of):
                 yield replace(words, edits=loop.all_edits, loop=loop)
         yield words
+    yield from _searched(spot)
+
+
+def _searched(spot: Spot) -> Iterator[Remedy]:
+    """Yield accurate formulas that identities lead to."""
+    for found in better_formulas(spot.node.outputs[0], spot.clients, spot.replay, seconds=2.0):
+        formula = found.part.formula
+        variable, operands = formula.variable, {n: v.variable for n, v in formula.leaves.items()}
+        if formula.views or source_place(variable) is None:
+            continue
+        code = formula.code(found.term, {name: name for name in operands})
+        edit = Edit(variable, code, operands, spot, {variable: list(operands.values())})
+        yield Remedy(spot, "", {variable: found.build}, edits=(edit,), in_words=True)
 
 
 def _from_maximum(spot: Spot) -> Iterator[Remedy]:

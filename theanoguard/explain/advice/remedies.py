@@ -118,6 +118,9 @@ def _search(facts: Facts) -> Iterator[Outcome]:
                 yield replace(tried, text=found.text, change=found.change, grade="same")
         return
     own = tuple(built.spots_of(cause))
+    if not own:  # (a rewrite has made the operation, such as exp(x**2) of a quotient)
+        cause = facts.cause
+        own = tuple(built.spots_of(cause))
     spots = own if cause is facts.cause else (*own, *built.spots_of(facts.cause))
     lines = _lines_of(own) if cause.backward and len(own) > 1 else ()
     known = Outcome(None, spots=spots, lines=lines) if own else None
