@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -15,6 +16,7 @@ import figures
 import theanoguard
 from theanoguard._faults import GROUPS, IMPORTS, faults
 from theanoguard.guard.plan import REASONS
+from theanoguard.stable import identities
 
 DOCS = Path(__file__).parent
 PACKAGE = Path(theanoguard.__file__).parent
@@ -205,6 +207,32 @@ class Figures(FromCode):
         return lines
 
 
+class Identities(SphinxDirective):
+    """The table of all identities, with a field that filters its rows."""
+
+    def run(self):
+        self.env.note_reread()
+        rows = [".. list-table::", "   :header-rows: 1", "   :class: identities", ""]
+        for cells in [("formula", "is", "if", "source"), *map(self.cells, IDENTITIES)]:
+            rows += [f"   {'*' if i == 0 else ' '} - {cell}" for i, cell in enumerate(cells)]
+        table = self.parse_text_to_nodes("\n".join(rows), allow_section_headings=False)
+        return [nodes.raw("", FILTER, format="html"), *table]
+
+    @staticmethod
+    def cells(identity):
+        """Return the cells of a row."""
+        formulas = (f"``{text}``" if text else "" for text in identity[:3])
+        return (*formulas, as_text(identity[3]))
+
+
+IDENTITIES = [(one.left, one.right, one.where, one.source) for one in identities.IDENTITIES]
+FILTER = """
+<p><label>Show identities with
+<input type="search" oninput="for (const row of document.querySelectorAll('.identities tbody tr'))
+row.hidden = !row.textContent.includes(this.value)"></label></p>
+"""
+
+
 def level_captions(app, pagename, templatename, context, doctree):
     """Give the captions of the navigation a level, which a heading must have for screen readers."""
     tree = context.get("furo_navigation_tree", "")
@@ -220,6 +248,7 @@ def setup(app):
     app.add_directive("rooms", Rooms)
     app.add_directive("faults", Faults)
     app.add_directive("figures", Figures)
+    app.add_directive("identities", Identities)
     app.connect("builder-inited", write_fault_pages)
     app.connect("html-page-context", level_captions, priority=900)  # after the theme
     return {"parallel_read_safe": True}

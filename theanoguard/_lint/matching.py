@@ -8,7 +8,6 @@ import numpy as np
 import pytensor
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, graph_inputs
 
 from theanoguard._backends import backends
@@ -19,16 +18,14 @@ from theanoguard._lint.evidence import find_evidence
 from theanoguard._lint.finding import Finding, Static, reported
 from theanoguard._lint.rules import RISKS
 from theanoguard._lint.witness import Fault, Program, Search, Watched, rewrite_behind
-from theanoguard._naming import MAX_DEPTH, name_of
-from theanoguard._provenance import SourceLine, lookup
+from theanoguard._provenance import SourceLine
 from theanoguard._provenance.designating import made_by_grad
-from theanoguard._provenance.source import expression_of
 from theanoguard._pytensor import Scan, is_numeric, is_sparse
 from theanoguard._pytensor.labelled import unlabelled
-from theanoguard._steps import ForeignError, attempt, failures, foreign
+from theanoguard._steps import ForeignError, foreign
+from theanoguard.explain.advice.formulas import formula_for
 from theanoguard.guard.pausing import twin_of, without_watchers
 from theanoguard.operations.names import op_name
-from theanoguard.stable.improving import better_formulas
 
 SECONDS = 3.0
 """How long lint searches one graph for inputs."""
@@ -134,8 +131,7 @@ def witnessed(
             source = known.source or fault.line
             finding = replace(known, source=source, witness=fault.witness, remark=remark)
         blamed = [fault.variable, *([] if position is None else [static[position].variable])]
-        with failures():
-            better = attempt("a formula", None, _formula_for, fault, blamed, search.program)
+        better = _formula_for(fault, blamed, search.program)
         finding = finding if better is None else replace(finding, write=better)
         found.setdefault(finding)
     for fault in search.flushed.values():
@@ -305,37 +301,15 @@ def _formula_for(fault: Fault, blamed: Sequence[Any], program: Program) -> str |
 
     `blamed`: variables around which the formula is searched.
     """
-    graph = program.written
     if fault.witness.kind != "arithmetic" or fault.by_rewriting:
         return None
-    clients = {v: [node for node, _ in graph.clients[v]] for v in graph.variables}
     replay = program.replay(fault.values)
-    for variable in blamed:
-        if variable not in clients:
-            continue
-        for found in better_formulas(variable, clients, replay, FORMULA_SECONDS):
-            formula = found.part.formula
-            names = {v.variable: _text_of(graph, v.variable) for v in formula.leaves.values()}
-            code, old = found.code(names), _text_of(graph, formula.variable)
-            if expression_of(code) is not None and code != old:
-                return f"{code} in place of {old}"
-    return None
+    found = (formula_for(program.written, v, replay, FORMULA_SECONDS) for v in blamed)
+    return next((f"{code} in place of {old}" for code, old in filter(None, found)), None)
 
 
 FORMULA_SECONDS = 0.5
 """Processor time that the search for the formula of a finding may take."""
-
-
-def _text_of(graph: FunctionGraph, variable: Variable) -> str:
-    """Return how the user writes a variable."""
-
-    def own(v: Variable) -> str | None:
-        found = lookup(graph, v)
-        name = found.name if found.own_name else None
-        return name or (found.expression if found.own_source else None)
-
-    return name_of(variable, MAX_DEPTH, own)
-
 
 _UNFORESEEN = {
     "overflow": ("overflow", "{op} overflows"),

@@ -40,13 +40,12 @@ from theanoguard._precision.evaluations import (
 from theanoguard._precision.result import Digits, Loss, Precision
 from theanoguard._provenance import Provenance, lookup, lookup_inner
 from theanoguard._provenance.records import user_line
-from theanoguard._provenance.source import expression_of
 from theanoguard._pytensor import Function
-from theanoguard._steps import as_raised, attempt, failures
+from theanoguard._steps import as_raised
+from theanoguard.explain.advice.formulas import formula_for
 from theanoguard.explain.facts.labels import MAX_NAME
 from theanoguard.guard.pausing import twin_of, unguarded
 from theanoguard.operations.names import op_name
-from theanoguard.stable.improving import better_formulas
 from theanoguard.testvalue import arguments_of
 
 SEARCH_SECONDS = 1.0
@@ -369,8 +368,9 @@ class _Measuring:
         variable = node.outputs[output]
         own, exact = self.log[key][output], self.true_log[key][output]
         index = _worst(np.asarray(own), np.asarray(exact))
-        with failures():
-            remedy = attempt("a remedy", ("", ""), self._remedy, variable, around)
+        remedy = None
+        if not around:
+            remedy = formula_for(self.graph, variable, self.written, SEARCH_SECONDS)
         return Loss(
             self._name(variable, around, 3),
             op_name(node.op),
@@ -380,21 +380,8 @@ class _Measuring:
             str(np.asarray(own)[index].item()),
             _text(np.asarray(exact)[index]),
             (),
-            *remedy,
+            *(remedy or ("", "")),
         )
-
-    def _remedy(self, variable: Variable, around: Any) -> tuple[str, str]:
-        """Return a formula that has the digits, and what it replaces; empty if none is known."""
-        if around:
-            return "", ""
-        clients = {v: [node for node, _ in self.graph.clients[v]] for v in self.graph.clients}
-        for found in better_formulas(variable, clients, self.written, SEARCH_SECONDS):
-            formula = found.part.formula
-            own = {v.variable: self._name(v.variable, around, 3) for v in formula.leaves.values()}
-            code, old = found.code(own), self._name(formula.variable, around, MAX_DEPTH)
-            if expression_of(code) is not None and old != code:
-                return code, old
-        return "", ""
 
     def _found(self, variable: Any, around: Any) -> Provenance:
         inside = around[0][0].op if around else None
