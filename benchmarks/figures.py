@@ -5,8 +5,8 @@
 
 The first command measures (some minutes for a table) and writes ``docs/figures.json``, from which
 the pages are made.  The tables of "target" and "kernel" are printed, and belong in
-``docs/cost.rst``.  If the kernel has changed since, the documentation does not build: measure
-again, or say with ``--accept`` why the figures still hold.  The page then shows the reason.
+``docs/measurements/c.toml``.  If the kernel has changed since, the documentation does not build:
+measure again, or say with ``--accept`` why the figures still hold.  The page then shows the reason.
 """
 
 import argparse

@@ -1,17 +1,23 @@
 """Directives that write parts of the documentation from the code, so that they cannot go stale."""
 
 import ast
+import csv
 import inspect
+import io
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "legacy_projects"))
 
+import compare
 import figures
+import suites
 
 import theanoguard
 from theanoguard._faults import GROUPS, IMPORTS, faults
@@ -182,29 +188,61 @@ class Rooms(FromCode):
         return list_table(("layer and room", "what it is"), *rooms)
 
 
-class Figures(FromCode):
-    """A table of ``benchmarks/figures.py``; an error if the kernel has changed since."""
+def csv_table(rows):
+    """Return the lines of a table, the first row of which is its head."""
+    lines = [".. csv-table::", "   :header-rows: 1", ""]
+    return [*lines, *("   " + ",".join(f'"{quoted(cell)}"' for cell in row) for row in rows), ""]
+
+
+def quoted(cell):
+    return str(cell).replace('"', '""')
+
+
+RENDERED = {
+    "programs": compare.table,
+    "compiled": compare.compiled_table,
+    "suites": suites.table,
+}
+"""The tables of legacy programs."""
+
+
+def rows_of(table):
+    """Return the rows of a table of ``docs/measurements``."""
+    if "csv" in table:
+        return list(csv.reader(io.StringIO(table["csv"].strip())))
+    if "json" in table:
+        return RENDERED[table["json"]]()
+    name = table["figures"]
+    return [figures.HEADS[name], *figures.read()[name]["rows"]]
+
+
+class Measurements(FromCode):
+    """The tables of a file of ``docs/measurements``; an error if the kernel has changed since."""
 
     required_arguments = 1
 
     def lines(self):
-        table = figures.read()[self.arguments[0]]
-        if problem := figures.outdated(table):
-            raise self.error(problem)
-        lines = [
-            f"Measured on {table['date']} on {table['processor']}, {table['instructions']}, with "
-            f"PyTensor {table['pytensor']}::",
-            "",
-            f"    OMP_NUM_THREADS=1 {figures.COMMANDS[self.arguments[0]]}",
-            "",
-            *(f"Later changes of the kernel: {why}" for why in table["accepted"].values()),
-            "",
-        ]
-        if "rows" in table:
-            lines += [".. csv-table::", "   :header-rows: 1", ""]
-            for row in (figures.HEADS[self.arguments[0]], *table["rows"]):
-                lines.append("   " + ",".join(f'"{cell}"' for cell in row))
-        return lines
+        path = DOCS / "measurements" / f"{self.arguments[0]}.toml"
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))["table"]
+        return [line for table in tables for line in self.table(table)]
+
+    def table(self, table):
+        found, reasons = table, []
+        if name := table.get("figures"):
+            found = figures.read()[name]
+            if problem := figures.outdated(found):
+                raise self.error(problem)
+            command = f"OMP_NUM_THREADS=1 {figures.COMMANDS[name]}"
+            machine = f"{found['processor']}, {found['instructions']}"
+            versions = f"PyTensor {found['pytensor']}"
+            found = {"machine": machine, "versions": versions, "command": command, **found}
+            reasons = [f"Later changes of the kernel: {why}" for why in found["accepted"].values()]
+        where = "; ".join(found[key] for key in ("machine", "versions") if key in found)
+        lines = [f".. rubric:: {table['title']}", "", table["text"].strip(), ""]
+        lines += [*csv_table(rows_of(table)), f"Recorded on {found['date']}.  {where}.", *reasons]
+        if "command" in found:
+            lines += ["", ".. code-block:: shell", "", f"   {found['command']}"]
+        return [*lines, ""]
 
 
 class Identities(SphinxDirective):
@@ -247,8 +285,8 @@ def setup(app):
     app.add_directive("plan-rules", PlanRules)
     app.add_directive("rooms", Rooms)
     app.add_directive("faults", Faults)
-    app.add_directive("figures", Figures)
     app.add_directive("identities", Identities)
+    app.add_directive("measurements", Measurements)
     app.connect("builder-inited", write_fault_pages)
     app.connect("html-page-context", level_captions, priority=900)  # after the theme
     return {"parallel_read_safe": True}

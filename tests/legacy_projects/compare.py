@@ -7,11 +7,10 @@
 
 A program prints its results with ``measured.report`` and begins with a docstring: its name, its
 source and its kind, a line each.  Programs around what others wrote are not in the repository;
-``programs.json`` has their results.  ``--table`` prints the tables of
-``docs/theano_programs.rst``.  ``--flags`` adds to ``THEANO_FLAGS``, and ``--record`` keeps the
-figures.  With ``--compiled`` each side runs twice with the C compiler, first with an empty cache of
-compiled code and then with what the first run left there; without it, give
-``--flags floatX=float32,cxx=``.
+``programs.json`` has their results, from which ``docs/measurements.rst`` is made.  ``--table``
+prints them.  ``--flags`` adds to ``THEANO_FLAGS``, and ``--record`` keeps the figures.  With
+``--compiled`` each side runs twice with the C compiler, first with an empty cache of compiled code
+and then with what the first run left there; without it, give ``--flags floatX=float32,cxx=``.
 """
 
 import argparse
@@ -125,11 +124,14 @@ def show_table(rows):
     print(rule)
 
 
-def show_tables():
-    """The table of all programs, and the one of those that ran with a compiler."""
-    known = sorted(json.loads(RECORDED.read_text("utf-8")).items())
+def recorded():
+    return sorted(json.loads(RECORDED.read_text("utf-8")).items())
+
+
+def table():
+    """The rows of all programs."""
     rows = [("program", "kind", "numbers", "difference", "compile", "run")]
-    for name, entry in known:
+    for name, entry in recorded():
         rows.append(
             (
                 f"{name} ({entry['source']})",
@@ -140,16 +142,15 @@ def show_tables():
                 ratio(entry["run"]),
             )
         )
-    show_table(rows)
-    print()
+    return rows
+
+
+def compiled_table():
+    """The rows of the programs that ran with a compiler."""
     parts = ("first", "second", "run")
-    compiled = [(name, entry["compiled"]) for name, entry in known if "compiled" in entry]
-    show_table(
-        [
-            ("program", "first compile", "second compile", "run"),
-            *((name, *(ratio(times[part]) for part in parts)) for name, times in compiled),
-        ]
-    )
+    found = [(name, entry["compiled"]) for name, entry in recorded() if "compiled" in entry]
+    rows = [(name, *(ratio(times[part]) for part in parts)) for name, times in found]
+    return [("program", "first compile", "second compile", "run"), *rows]
 
 
 def main(argv=None):
@@ -163,7 +164,9 @@ def main(argv=None):
     parser.add_argument("--table", action="store_true", help="show what is kept")
     arguments = parser.parse_args(argv)
     if arguments.table:
-        show_tables()
+        show_table(table())
+        print()
+        show_table(compiled_table())
         return 0
     if not arguments.programs or not arguments.python37:
         parser.error("name programs, and with --python37 a Python 3.7 that has Theano 1.0.5")

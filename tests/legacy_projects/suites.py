@@ -7,7 +7,7 @@
 
 Each file of tests runs in a process of its own, with a time limit, on both sides.  What pytest
 printed is kept in the work directory, and a file that has run is not run again.  ``suites.json``
-holds the counts, and ``--table`` prints the table of ``docs/theano_tests.rst``.  The projects are
+holds the counts, and ``--table`` prints the table of ``docs/measurements.rst``.  The projects are
 not changed.  Both interpreters need pytest 7, pytest-timeout and what the projects import.
 """
 
@@ -248,15 +248,15 @@ def count(name, work, arguments):
     return figures
 
 
-def show_table():
-    """The table of all suites that are recorded."""
+def table():
+    """The rows of all suites that are recorded."""
     rows = [("suite", "Theano 1.0.5", "both", "share", "shim")]
     for name, known in sorted(json.loads(RECORDED.read_text("utf-8")).items()):
         share = f"{100 * known['of these'] / known['there']:.1f} %" if known["there"] else "-"
         counts = (str(known[key]) for key in ("there", "of these", "here"))
         there, these, here = counts
         rows.append((f"{name} ({known['source']})", there, these, share, here))
-    compare.show_table(rows)
+    return rows
 
 
 def main(argv=None):
@@ -275,7 +275,7 @@ def main(argv=None):
     parser.add_argument("--table", action="store_true", help="show what is kept")
     arguments = parser.parse_args(argv)
     if arguments.table:
-        show_table()
+        compare.show_table(table())
         return 0
     if unknown := set(arguments.suites) - SUITES.keys():
         parser.error(f"no such suite: {', '.join(sorted(unknown))}.\nThere are {list(SUITES)}")

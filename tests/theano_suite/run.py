@@ -51,7 +51,7 @@ HERE = Path(__file__).resolve().parent
 EXPECTED = HERE / "expected"
 PASSES = HERE / "passes_1_0_5"
 HEAD = ["area", "in 1.0.5", "apart"]
-PAGE = HERE.parents[1] / "docs" / "theano_tests.rst"
+TABLES = HERE.parents[1] / "docs" / "measurements" / "theano.toml"
 
 # What belongs to an area: directories or files.  Files of GPUs belong to none.
 AREAS = {
@@ -442,7 +442,7 @@ def parse_arguments(argv):
     parser.add_argument("--audit", action="store_true", help="guard with audit=True")
     parser.add_argument("--table", action="store_true", help="show the results in directories WORK")
     parser.add_argument(
-        "--docs", action="store_true", help=f"write whole areas' rows to {PAGE.name}"
+        "--docs", action="store_true", help=f"write whole areas' rows to {TABLES.name}"
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="show what pytest shows")
     arguments, arguments.pytest = parser.parse_known_args(argv)
@@ -482,25 +482,24 @@ def show_table(head, rows):
 
 
 def write_docs(rows):
-    """Write the rows of areas into the table of the page, and the sum of all its rows."""
-    page = PAGE.read_text("utf-8")
-    head = re.search(r"^area +in 1\.0\.5 +apart +pass +share +PyTensor$", page, re.M)
-    rule = page[head.end() :].split("\n", 2)[1]
-    start = head.end() + len(rule) + 2
-    end = page.index(f"\n{rule}", start)
-    known = {line.split()[0]: line for line in page[start:end].splitlines()}
+    """Write the rows of areas into the table of the documentation, and the sum of all its rows."""
+    text = TABLES.read_text("utf-8")
+    start = re.search(r"^area,in 1\.0\.5,apart,pass,share,PyTensor\n", text, re.M).end()
+    end = text.index('"""', start)
+    known = {line.split(",")[0]: line for line in text[start:end].splitlines()}
     for row in rows:
-        known[row[0]] = line_of_table([*row, version("pytensor")], map(len, rule.split()))
+        known[row[0]] = ",".join(map(str, [*row, version("pytensor")]))
     lines = [known[area] for area in AREAS if area in known]
-    page = page[:start] + "\n".join(lines) + page[end:]
+    text = text[:start] + "".join(f"{line}\n" for line in lines) + text[end:]
     figures = [
-        (int(there) - int(apart), int(here)) for _, there, apart, here, *_ in map(str.split, lines)
+        (int(there) - int(apart), int(here))
+        for _, there, apart, here, *_ in (line.split(",") for line in lines)
     ]
     of, good = map(sum, zip(*figures, strict=True))
-    text = f"{good:,} of {of:,} pass ({100 * good / of:.1f} %)"
-    before = r"(``tox -e theano-suite`` +)"
-    page = re.sub(rf"{before}[\d,]+ of [\d,]+ pass \([\d.]+ %\)", rf"\g<1>{text}", page)
-    PAGE.write_text(page, "utf-8")
+    total = f"{good:,} of {of:,} pass ({100 * good / of:.1f} %)"
+    before = r"(``tox -e theano-suite``,\")"
+    text = re.sub(rf"{before}[\d,]+ of [\d,]+ pass \([\d.]+ %\)", rf"\g<1>{total}", text)
+    TABLES.write_text(text, "utf-8")
 
 
 def passing_of_run(area, passes, results):
