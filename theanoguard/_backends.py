@@ -58,6 +58,8 @@ class Backend:
         code could not restore them.
     drops_masks : bool
         Whether PyTensor's rewrites drop the length of a boolean index.
+    same_bits : bool
+        Whether a guarded function gives the bits of the unguarded one.
     flushes_subnormals : bool
         Whether operations take subnormal numbers for 0.
     own_draws : bool
@@ -76,6 +78,7 @@ class Backend:
     returns_early: bool = False
     keeps_arguments: bool = False
     drops_masks: bool = False
+    same_bits: bool = False
     flushes_subnormals: bool = False
     own_draws: bool = False
 

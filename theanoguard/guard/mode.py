@@ -28,6 +28,7 @@ from theanoguard._pytensor import (
     predefined_optimizers,
 )
 from theanoguard._releases import MISSING
+from theanoguard.guard.audited import audited_class
 from theanoguard.guard.policy import Action, Judge, Measures, Policy, When, make_policy
 from theanoguard.guard.reporting import Recorder
 from theanoguard.guard.rewriting import WatchedMode
@@ -177,7 +178,9 @@ class GuardMode(WatchedMode):
     audit : bool
         Also do the checks that the guard leaves out.  If only one of them finds a bad value, a
         ``RuntimeError`` names the rule that is wrong.  On Numba, JAX and PyTorch every call is
-        computed a second time, and ``when="later"`` has no effect.
+        computed a second time, and ``when="later"`` has no effect.  Each call is also made without
+        a guard, and a ``RuntimeError`` names the first difference in the outputs, the shared
+        variables, the arguments or the constants.
     check_integers : bool
         Whether big integers are errors.
     check_indices : bool
@@ -312,6 +315,8 @@ class GuardMode(WatchedMode):
             The class that it would have with another mode.
         """
         measures = self.policy.precision
+        if self.policy.audit:
+            base = audited_class(base)
         return base if measures is None else measures.function_class(base)
 
     @NeedsCall

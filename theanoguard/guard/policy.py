@@ -110,7 +110,8 @@ class Policy:
         Whether a bad value counts where it is made, or only if an output or an update of the
         call is bad; ``judge(results)`` says it of a list of them.
     audit : bool
-        Whether the checks that the plan leaves out are done as well, and have to agree.
+        Whether the checks that the plan leaves out are done as well, and have to agree, and each
+        call is compared with one without a guard.
     every : int
         One call in so many is looked at.
     when : {"now", "later"} or None

@@ -95,6 +95,11 @@ class Observation:
         return cls(variable, policy.count(value, masks), dtype, shape, value=value, **rest)
 
 
+PLEASE_REPORT = (
+    "This is a fault of theanoguard: please report it with the output of pytensor.dprint(function)."
+)
+
+
 def missed_without_audit(
     first: "Observation", reason: str | None = None, text: str = ""
 ) -> RuntimeError:
@@ -107,9 +112,7 @@ def missed_without_audit(
     rule = f", and it is left out by the rule {reason!r} ({text})" if reason else ""
     return RuntimeError(
         f"without the audit, {first.counts.value} at {first.counts.index} of {place} would be"
-        f" missed: no flag was raised, and nothing that is read shows it{rule}.\n"
-        "This is a fault of theanoguard: please report it with the output of"
-        " pytensor.dprint(function)."
+        f" missed: no flag was raised, and nothing that is read shows it{rule}.\n{PLEASE_REPORT}"
     )
 
 

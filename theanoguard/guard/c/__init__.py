@@ -9,4 +9,5 @@ BACKEND = Backend(
     guarded_linker="theanoguard.guard.c.linker:GuardLinker",
     linkers=("cvm", "cvm_nogc", "vm", "vm_nogc"),
     settings=("allow_gc", "use_cloop", "lazy", "c_thunks", "allow_partial_eval"),
+    same_bits=True,
 )

@@ -525,7 +525,7 @@ class CRuntime(Reporter):
         for runtime in self.runtimes():
             plan = runtime.plan.without_audit()
             reasons |= plan.dropped
-            if any(node in fired and t.watches for node, t in plan.nodes.items()):
+            if any(node in fired and (t.watches or t.part) for node, t in plan.nodes.items()):
                 return None
             if runtime is self and any(self.policy.is_bad(inputs[v]) for v in plan.scanned):
                 return None
