@@ -7,6 +7,7 @@ from ._provenance import provenance, track_provenance
 from .explain import find_masked
 from .guard import GuardError, GuardMode, NanGuardMode, events_of
 from .guard.every_function import guarding
+from .guard.history import bisect
 from .guard.jax.runtime import sync
 from .monitor import step_through
 from .notebook import load_ipython_extension, unload_ipython_extension
@@ -21,6 +22,7 @@ __all__ = [
     "GuardMode",
     "MeasuredCalls",
     "NanGuardMode",
+    "bisect",
     "compare",
     "debugprint",
     "events_of",

@@ -67,6 +67,7 @@ class Within:
 Positive: TypeAlias = Annotated[float, Within(0, is_open=True)]
 NotNegative: TypeAlias = Annotated[float, Within(0)]
 Count: TypeAlias = Annotated[int, Within(1)]
+Natural: TypeAlias = Annotated[int, Within(0)]
 
 
 def checked(function: F) -> F:

@@ -11,8 +11,9 @@ from theanoguard._lint import RULES, Bounds, Finding, Rule, Witness
 from theanoguard._precision import Digits, Loss, Precision
 from theanoguard._provenance import Backward, Provenance, RewriteStep, SourceLine
 from theanoguard.explain import Cause, Explanation, Failure, Hint, Operand, Situation, Waypoint
-from theanoguard.explain.facts.records import Fate
+from theanoguard.explain.facts.records import Fate, Since
 from theanoguard.guard import GuardSummary
+from theanoguard.guard.history import Recording, Sign
 from theanoguard.log import LogEntry
 from theanoguard.view.inspecting import Inspection
 
@@ -42,8 +43,11 @@ __all__ = [
     "PathStep",
     "Precision",
     "Provenance",
+    "Recording",
     "RewriteStep",
     "Rule",
+    "Sign",
+    "Since",
     "Situation",
     "SourceLine",
     "TheanoguardError",

@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import theanoguard.explain as explaining
 from theanoguard._errors import TheanoguardError
@@ -54,6 +54,7 @@ class GuardError(TheanoguardError, AssertionError):
         super().__init__(event, explanation)
         self.event = event
         self.explanation = explanation
+        self.recording: Any = None  # of the calls of the function, with ``history=True``
 
     def save_repro(self, path: str | os.PathLike[str], as_built: bool = False) -> Path:
         """Write a script that shows the fault again with PyTensor alone, its data beside it.
@@ -77,6 +78,35 @@ class GuardError(TheanoguardError, AssertionError):
                 "Call the function again on the same inputs, and save the error of that call."
             )
         return self.explanation.save_repro(path, as_built)
+
+    def rewind(self, call: int) -> int:
+        """Give the shared variables the values that they had before an earlier call.
+
+        The function was compiled with ``GuardMode(history=True, snapshots=k)``.
+
+        Parameters
+        ----------
+        call : int
+            Number of the call.
+
+        Returns
+        -------
+        int
+            Number of the call before which they had these values: `call`, or the last one before it
+            of which there is a copy.  The same inputs from there on give the same bits.
+
+        Raises
+        ------
+        ValueError
+            If there is no copy.
+        """
+        if self.recording is None:
+            raise ValueError(
+                "no copies of the shared variables were kept.\n"
+                "Compile the function with GuardMode(history=True, snapshots=8)."
+            )
+        found: int = self.recording.rewind(call)
+        return found
 
     def __str__(self) -> str:
         with failures():

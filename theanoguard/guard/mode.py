@@ -7,8 +7,10 @@ from typing import Any, Literal, TypedDict
 
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
+import theanoguard.guard.history as history
 from theanoguard._arguments import (
     Count,
+    Natural,
     NeedsCall,
     Positive,
     check_optimizer,
@@ -30,6 +32,7 @@ from theanoguard._pytensor import (
 from theanoguard._releases import MISSING
 from theanoguard.guard.audited import audited_class
 from theanoguard.guard.policy import Action, Judge, Measures, Policy, When, make_policy
+from theanoguard.guard.recorded import recorded_class
 from theanoguard.guard.reporting import Recorder
 from theanoguard.guard.rewriting import WatchedMode
 from theanoguard.guard.summary import GuardSummary, summarize
@@ -129,6 +132,8 @@ class GuardSettings(TypedDict, total=False):
     every: Count
     when: When | None
     precision: Measures | None
+    history: bool
+    snapshots: Natural
 
 
 class GuardMode(WatchedMode):
@@ -205,6 +210,13 @@ class GuardMode(WatchedMode):
         bad call.  None is "now" on a CPU and "later" on other devices.
     precision : MeasuredCalls or None
         Also measure the digits of one call in many, as :func:`precision` does.
+    history : bool
+        Keep a record of the calls, in bounded memory.  The report of a bad value then says since
+        which call the numbers are unlike those before, and what began it.  See
+        :func:`recording_of`.
+    snapshots : int
+        Number of copies of the shared variables and random states to keep, spaced over the calls,
+        to which ``error.rewind(call)`` goes back.
     backend : {"c", "jax", "numba", "pytorch", "auto"}
         The backend that compiles the function.  "auto" takes the backend that the function would
         have without a mode.
@@ -256,6 +268,8 @@ class GuardMode(WatchedMode):
         every: Count = 1,
         when: When | None = None,
         precision: Measures | None = None,
+        history: bool = False,
+        snapshots: Natural = 0,
         backend: BackendName = "c",
     ) -> None:
         policy = make_policy(
@@ -276,6 +290,8 @@ class GuardMode(WatchedMode):
             every=every,
             when=when,
             precision=precision,
+            history=history,
+            snapshots=snapshots,
         )
         linker = _linker(backend, linker)
         if when == "later" and not _known_backend(linker).returns_early:
@@ -317,7 +333,10 @@ class GuardMode(WatchedMode):
         measures = self.policy.precision
         if self.policy.audit:
             base = audited_class(base)
-        return base if measures is None else measures.function_class(base)
+        if measures is not None:
+            base = measures.function_class(base)
+        # (mypy takes no class of Any for an argument of a cache)
+        return recorded_class(base) if self.policy.history else base  # type: ignore[arg-type]
 
     @NeedsCall
     def function_maker(self) -> Callable[..., FunctionMaker]:
@@ -340,6 +359,8 @@ class GuardMode(WatchedMode):
             "every": policy.every,
             "when": policy.when,
             "precision": policy.precision and policy.precision.every,
+            "history": policy.history,
+            "snapshots": policy.snapshots,
             "check_integers": policy.check_integers,
             "check_indices": policy.check_indices,
             "action": _name_of(policy.action),
@@ -364,6 +385,8 @@ class GuardMode(WatchedMode):
             "every": 1,
             "when": None,
             "precision": None,
+            "history": False,
+            "snapshots": 0,
             "exempt": [],
         }
         parts += [f"{k}={settings[k]!r}" for k, v in defaults.items() if settings[k] != v]
@@ -520,3 +543,42 @@ def events_of(fn: Any) -> list[GuardEvent]:
     ['inf']
     """
     return list(_guard_of(fn).own.events)
+
+
+def recording_of(fn: Any) -> "history.Recording":
+    """Return the record of the calls of a function that was compiled with ``history=True``.
+
+    Parameters
+    ----------
+    fn : pytensor.compile.executor.Function
+
+    Returns
+    -------
+    Recording
+
+    Raises
+    ------
+    TypeError
+        If `fn` keeps no record.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor, pytensor.tensor as pt
+    >>> from theanoguard import GuardMode, recording_of
+    >>> x, w = pt.dvector("x"), pytensor.shared(np.ones(3), name="w")
+    >>> mode = GuardMode(history=True)
+    >>> f = pytensor.function([x], (w * x).sum(), updates={w: w - 0.1 * x}, mode=mode)
+    >>> for scale in [1.0] * 9 + [50.0]:
+    ...     _ = f(scale * np.arange(3.0))
+    >>> print(recording_of(f).series("x", "largest")[1][-3:])
+    [2.0, 2.0, 100.0]
+    """
+    guard = _guard_of(fn)
+    if not guard.policy.history:
+        raise TypeError(
+            f"{fn!r} keeps no record of its calls.\nCompile it with GuardMode(history=True)."
+        )
+    if guard.recording is None:
+        guard.recording = history.Recording(fn, guard.policy.snapshots)
+    recording: history.Recording = guard.recording
+    return recording

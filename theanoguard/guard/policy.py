@@ -118,6 +118,10 @@ class Policy:
         When the flag of a call is read on JAX; None depends on the device.
     precision : Measures or None
         Which calls are followed by a measurement of their digits.
+    history : bool
+        Whether the calls are recorded.
+    snapshots : int
+        How many copies of the shared variables a recording keeps.
     action : str or callable
         One of `ACTIONS`, or a callable that receives the event.
     names : tuple of str
@@ -145,6 +149,8 @@ class Policy:
     every: int = 1
     when: When | None = None
     precision: "Measures | None" = None
+    history: bool = False
+    snapshots: int = 0
     action: Action | Callable = "raise"
     names: tuple[str, ...] = ()
     ops: tuple[type, ...] = ()
@@ -320,6 +326,8 @@ def make_policy(
     every: int = 1,
     when: When | None = None,
     precision: "Measures | None" = None,
+    history: bool = False,
+    snapshots: int = 0,
 ) -> Policy:
     """Check the arguments of a mode and return its :class:`Policy`.
 
@@ -363,6 +371,8 @@ def make_policy(
         every=every,
         when=when,
         precision=precision,
+        history=bool(history) or snapshots > 0,
+        snapshots=snapshots,
         action=action,
         names=names,
         ops=ops,

@@ -190,6 +190,7 @@ class Reporter:
         tracebacks.install()
         if not is_inner:
             recorder.start()
+        self.recording: Any = None  # of the calls, where the policy asks for it
         self.calls = 0
         self.next_kept = 1  # the call of which the inputs are kept next
         self.kept_calls: deque[tuple[int, dict[Variable, Any]]] = deque(maxlen=2)
@@ -385,6 +386,8 @@ class Reporter:
             return error
         try:
             explanation = explaining.explanation_of(trip, tell_fate=self.policy.tell_fate)
+            if self.recording is not None:
+                explanation = self.recording.explained(explanation)
             error = GuardError(trip.event, explanation)
             self.last_way = trip.event, explanation.waypoints
             trip.event.attach(_without_values(explanation))

@@ -1,5 +1,6 @@
 """Guards, clipping and statistics for training."""
 
+from theanoguard.guard.mode import recording_of
 from theanoguard.training import holding, inplace  # noqa: F401  (they register rewrites)
 from theanoguard.training.clipping import clip_grad_norm, clip_grad_value
 from theanoguard.training.gradients import GradientError, GradientEvent, GradientGuard
@@ -16,5 +17,6 @@ __all__ = [
     "clip_grad_norm",
     "clip_grad_value",
     "guarded_updates",
+    "recording_of",
     "watching",
 ]

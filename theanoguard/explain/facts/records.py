@@ -467,6 +467,49 @@ ROLES = {"input": "input", "shared": "shared variable", "constant": "constant"}
 """Names in a report for values that come in from outside."""
 
 
+@brief
+@dataclass(frozen=True)
+class Since:
+    """Since when the numbers of a function's calls are unlike those before.
+
+    Parameters
+    ----------
+    call : int
+        The first call that is unlike those before.
+    last : int
+        The call that failed, or the last one.
+    kind : {"set", "input", "update", "value"}
+        What began it: a shared variable that was set between two calls, an input, the updates of a
+        shared variable, or a value that grew all the time.
+    name : str
+        Of the input, of the shared variable or of the output.
+    usual : float
+        Median until then.  Of an input, the largest magnitude; else the norm.
+    most : float
+        The largest until then.
+    value : float
+        For an input or a variable that was set, what it was in `call`; else in the last good call.
+    growth : float
+        How many times as large as before it became.
+    rate, step : float or None
+        By which factor, and by how much, it grew in each call.
+    followed : tuple of (str, float)
+        Shared variables whose updates grew from then on, and by which factor.
+    """
+
+    call: int
+    last: int
+    kind: str
+    name: str
+    usual: float
+    most: float
+    value: float
+    growth: float
+    rate: float | None = None
+    step: float | None = None
+    followed: tuple[tuple[str, float], ...] = ()
+
+
 @displayed
 @dataclass(frozen=True)
 class Explanation:
@@ -498,6 +541,8 @@ class Explanation:
         The data that :meth:`save_repro` writes.
     failed : tuple of str
         What could not be computed because of a fault in theanoguard, each with the error.
+    since : Since or None
+        What left its own history first, if the mode has ``history=True``.
     """
 
     event: GuardEvent
@@ -512,6 +557,7 @@ class Explanation:
     feeds: tuple[str, ...] = ()
     repro: Repro | None = field(default=None, repr=False, compare=False, metadata={"json": False})
     failed: tuple[str, ...] = ()
+    since: Since | None = None
 
     @checked
     def save_repro(self, path: str | os.PathLike[str], as_built: bool = False) -> Path:

@@ -46,6 +46,7 @@ from theanoguard.explain.facts.records import (
 from theanoguard.explain.facts.shapes import shape_text
 from theanoguard.explain.facts.way import FAR
 from theanoguard.explain.text.color import BLUE, BOLD_RED, CODES, DIM, GREEN, RESET
+from theanoguard.explain.text.since import since_text
 from theanoguard.operations.names import is_written, shown_op
 
 MAX_LINES = 22
@@ -134,9 +135,12 @@ def _blocks(
     def advice(signs: str = "-+") -> list[str]:
         return attempt("the text of the advice", [], _advice, explanation, paint, signs)
 
+    def since() -> list[str]:
+        return attempt("the text of the history", [], _since, explanation)
+
     nothing: list[str] = []
     last = attempt("the last line", nothing, _footer, event, explanation, in_call, paint)
-    blocks = [place(), facts(), deeper(), advice(), [], last]
+    blocks = [place(), facts(), deeper(), advice(), [], since(), last]
     least = MIN_PATH_LINES + 2 if len(explanation.waypoints) > 1 else 0
     # (what a report without room leaves out first; the sentence says the change as well)
     for i, shorter, for_path in (
@@ -506,6 +510,11 @@ def _advice(explanation: Explanation, paint: Painter, signs: str) -> list[str]:
     shown = [(sign, text) for sign, text in signed if sign in signs]
     change = [f"  {sign} {line}" for sign, text in shown for line in text.splitlines()]
     return [paint(GREEN, line) for line in [*_wrapped(hint), *change]]
+
+
+def _since(explanation: Explanation) -> list[str]:
+    since = explanation.since
+    return [] if since is None else textwrap.wrap(printable(since_text(since)), text_width())
 
 
 def _way(explanation: Explanation, paint: Painter, room: int) -> list[str]:

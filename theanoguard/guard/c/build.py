@@ -24,7 +24,16 @@ logger = logging.getLogger("theanoguard")
 
 MODULE = "theanoguard_kernel"
 # Each file uses only what those before it define.
-FILES = ("kernel.h", "flags.c", "scan.c", "undo.c", "blocks.c", "nodes.c", "kernel.c")
+FILES = (
+    "kernel.h",
+    "flags.c",
+    "scan.c",
+    "undo.c",
+    "blocks.c",
+    "nodes.c",
+    "sample.c",
+    "kernel.c",
+)
 
 
 def source() -> str:

@@ -697,6 +697,7 @@ static PyMethodDef methods[] = {
     {"call", call_capsule, METH_O, "Run a wrapped node from Python."},
     {"read_flags", py_read_flags, METH_NOARGS, "The exception flags that are raised, as a number."},
     {"clear_flags", py_clear_flags, METH_NOARGS, "Clear the exception flags."},
+    {"sample", py_sample, METH_VARARGS, "Elements of arrays, and what they say of them."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef moduledef = {PyModuleDef_HEAD_INIT, "theanoguard_kernel", NULL, -1,

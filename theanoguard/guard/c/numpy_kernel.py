@@ -3,6 +3,7 @@
 NumPy clears the exception flags of the processor, so scans do all the work.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -22,6 +23,43 @@ def read_flags() -> int:
 
 def clear_flags() -> None:
     """Do nothing: NumPy's functions leave no exception flags."""
+
+
+def sample(
+    values: list,
+    first: np.ndarray,
+    out: np.ndarray,
+    figures: np.ndarray,
+    before: Any,
+    n_whole: int,
+) -> None:
+    """Take elements of arrays, and what they say of them (see ``sample.c``)."""
+    for i, value in enumerate(values):
+        figures[i, 0] = np.nan
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub" or not value.size:
+            continue
+        if value.dtype.itemsize == 2 and value.dtype.kind == "f":
+            continue
+        n = min(value.size, int(first[i + 1] - first[i]))
+        at = np.arange(1, n + 1) * value.size // n - 1
+        place = slice(first[i], first[i] + n)
+        with np.errstate(all="ignore"):
+            # (asked for one by one: ``ravel`` would copy an array whose rows are not in a row)
+            x = np.atleast_1d(value)[np.unravel_index(at, value.shape or 1)].astype("float64")
+            moved = 0.0 if before is None else float(np.square(x - before[place]).sum())
+            good = x[np.isfinite(x)]
+            squares = float(np.square(good).sum())
+        out[place] = x
+        share = value.size / n
+        figures[i] = (
+            good.min(initial=np.inf),
+            good.max(initial=-np.inf),
+            math.sqrt(squares * share),
+            np.count_nonzero(x == 0) / n,
+            1 - good.size / n,
+            math.sqrt(moved * share),
+            float(np.abs(value).max()) if i < n_whole else np.abs(good).max(initial=0.0),
+        )
 
 
 class Guard:

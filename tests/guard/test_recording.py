@@ -1,0 +1,260 @@
+"""``GuardMode(history=True)``: since when the numbers are unlike those before, and going back."""
+
+import pickle
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from theanoguard import GuardError, GuardMode, bisect
+from theanoguard.guard.c import build, numpy_kernel
+from theanoguard.training import recording_of
+
+BACKENDS = ["c", "numba"]
+
+
+def training(backend="c", **settings):
+    """A network that fits a sine, its batches, and its shared variables by name."""
+    rng = np.random.default_rng(0)
+    x, y = pt.dmatrix("x"), pt.dvector("y")
+    w = pytensor.shared(rng.normal(size=(5, 4)), name="W1")
+    v = pytensor.shared(rng.normal(size=4), name="v")
+    rate = pytensor.shared(0.05, name="rate")
+    cost = pt.sqr(pt.dot(pt.tanh(pt.dot(x, w)), v) - y).mean()
+    cost.name = "cost"
+    updates = [(p, p - rate * g) for p, g in zip([w, v], pytensor.grad(cost, [w, v]), strict=True)]
+    mode = GuardMode(history=True, backend=backend, **settings)
+    f = pytensor.function([x, y], cost, updates=updates, mode=mode)
+    return f, {"W1": w, "v": v, "rate": rate}
+
+
+def batches(n, seed=1):
+    rng = np.random.default_rng(seed)
+    for _ in range(n):
+        inputs = rng.normal(size=(32, 5))
+        yield inputs, np.sin(inputs.sum(1))
+
+
+def failing(f, n=200, change=lambda step, x, y: None):
+    with pytest.raises(GuardError) as caught:
+        for step, (x, y) in enumerate(batches(n), start=1):
+            change(step, x, y)
+            f(x, y)
+    return caught.value
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_raised_learning_rate_is_named_with_its_call(backend):
+    f, shared = training(backend)
+
+    def change(step, x, y):
+        if step == 70:
+            shared["rate"].set_value(5.0)
+
+    error = failing(f, change=change)
+    since = error.explanation.since
+    assert (since.call, since.kind, since.name, since.most, since.value) == (
+        70,
+        "set",
+        "rate",
+        0.05,
+        5.0,
+    )
+    assert error.event.call > 70
+    assert "Since call 70: rate was set before this call." in str(error)
+
+
+@pytest.mark.parametrize("value", [1e7, -1e9])
+def test_one_element_of_a_batch_is_named(value):
+    f, _ = training()
+
+    def change(step, x, y):
+        if step == 70:
+            y[3] = value
+
+    since = failing(f, change=change).explanation.since
+    assert (since.call, since.kind, since.name) == (70, "input", "y")
+    assert since.value == pytest.approx(abs(value), rel=0.07)
+    assert since.most <= 1
+
+
+def test_the_parameter_that_grows_is_named():
+    w = pytensor.shared(np.ones(300), name="w")
+    u = pytensor.shared(np.ones(300), name="u")
+    x = pt.dscalar("x")
+    grow = pytensor.shared(0.0, name="grow")
+    f = pytensor.function(
+        [x],
+        [],
+        updates=[
+            (w, w * pt.switch(grow > 60, 1.7, 1) + 0.01 * x),
+            (u, u + 0.01 * x),
+            (grow, grow + 1),
+        ],
+        mode=GuardMode(history=True),
+    )
+    rng = np.random.default_rng(3)
+    with pytest.raises(GuardError) as caught:
+        for _ in range(200):
+            f(rng.normal())
+    since = caught.value.explanation.since
+    assert (since.kind, since.name) == ("update", "w")
+    assert abs(since.call - 62) <= 1
+    assert since.rate == pytest.approx(1.7, rel=0.05)
+    assert "the updates of w grow 1.7-fold a call" in str(caught.value).replace("\n", " ")
+
+
+def test_a_state_that_has_grown_from_the_first_call_on():
+    h = pytensor.shared(np.zeros(5), name="h")
+    f = pytensor.function([], pt.exp(h).sum(), updates={h: h + 0.3}, mode=GuardMode(history=True))
+    with pytest.raises(GuardError) as caught:
+        for _ in range(300):
+            f()
+    since = caught.value.explanation.since
+    assert (since.call, since.name, since.kind) == (1, "h", "value")
+    assert since.step == pytest.approx(0.3 * np.sqrt(5), rel=0.01)
+
+
+def test_nothing_is_said_where_nothing_stands_out():
+    f, _ = training()
+    for x, y in batches(100):
+        f(x, y)
+    assert recording_of(f).since() is None
+    g = pytensor.function([t := pt.dvector("t")], pt.log(t), mode=GuardMode(history=True))
+    with pytest.raises(GuardError) as caught:
+        g([1.0, -1.0])
+    assert caught.value.explanation.since is None
+    assert "Since" not in str(caught.value)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_results_are_those_without_a_record(backend):
+    f, own = training(backend)
+    plain = {k: v.get_value() for k, v in own.items()}
+    results = [f(x, y) for x, y in batches(30)]
+    after = {k: v.get_value() for k, v in own.items()}
+    for k, v in own.items():
+        v.set_value(plain[k])
+    x, y = pt.dmatrix("x"), pt.dvector("y")
+    w, v, rate = own["W1"], own["v"], own["rate"]
+    cost = pt.sqr(pt.dot(pt.tanh(pt.dot(x, w)), v) - y).mean()
+    updates = [(p, p - rate * g) for p, g in zip([w, v], pytensor.grad(cost, [w, v]), strict=True)]
+    g = pytensor.function([x, y], cost, updates=updates, mode=GuardMode(backend=backend))
+    for expected, (x, y) in zip(results, batches(30), strict=True):
+        assert g(x, y).tobytes() == expected.tobytes()
+    for k, v in own.items():
+        assert v.get_value().tobytes() == after[k].tobytes()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rewind_gives_the_same_bits_again(backend):
+    generator = pytensor.shared(np.random.default_rng(3), name="generator")
+    w = pytensor.shared(np.zeros(3), name="w")
+    x = pt.dvector("x")
+    state, noise = pt.random.normal(size=3, rng=generator).owner.outputs
+    f = pytensor.function(
+        [x],
+        w.sum(),
+        updates={w: 0.9 * w + x + noise, generator: state},
+        mode=GuardMode(history=True, snapshots=4, backend=backend),
+    )
+    inputs = np.random.default_rng(0).normal(size=(50, 3))
+    inputs[-1] = np.nan
+    results = []
+    with pytest.raises(GuardError) as caught:
+        for row in inputs:
+            results.append(f(row))
+    start = caught.value.rewind(40)
+    assert 1 < start <= 40
+    again = [f(row) for row in inputs[start - 1 : -1]]
+    assert [a.tobytes() for a in again] == [r.tobytes() for r in results[start - 1 :]]
+
+
+def test_rewind_without_copies_says_what_to_do():
+    f, _ = training()
+    x, y = next(batches(1))
+    with pytest.raises(GuardError) as caught:
+        f(x * np.nan, y)
+    with pytest.raises(ValueError, match=r"GuardMode\(history=True, snapshots="):
+        caught.value.rewind(1)
+
+
+def test_old_calls_are_thinned_and_memory_is_bounded():
+    w = pytensor.shared(np.zeros(3), name="w")
+    f = pytensor.function([], updates={w: w + 1.0}, mode=GuardMode(history=True))
+    for _ in range(5000):
+        f()
+    calls, norms = recording_of(f).series("w")
+    assert calls[-64:] == list(range(4937, 5001))
+    assert calls[0] == 1 and len(calls) < 1300
+    assert norms == pytest.approx([c * np.sqrt(3) for c in calls])
+
+
+def test_signs_have_evidence_and_can_be_left_out():
+    w = pytensor.shared(np.ones(3), name="w")
+    still = pytensor.shared(np.ones(3), name="still")
+    f = pytensor.function(
+        [],
+        (w * 0).sum(),
+        updates={w: w * 1.5, still: still * 1.0},
+        mode=GuardMode(big_is_error=False, history=True),
+    )
+    for _ in range(70):
+        f()
+    found = {(s.rule, s.name) for s in recording_of(f).signs()}
+    assert {("overflow", "w"), ("large updates", "w"), ("unchanged", "still")} <= found
+    assert "unchanged" not in {s.rule for s in recording_of(f).signs(skip="unchanged")}
+    with pytest.raises(ValueError, match="unchanged"):
+        recording_of(f).signs(skip="unchangd")
+
+
+def test_a_function_without_a_record_says_how_to_have_one():
+    f = pytensor.function([x := pt.dscalar("x")], x * 2, mode=GuardMode())
+    with pytest.raises(TypeError, match=r"GuardMode\(history=True\)"):
+        recording_of(f)
+
+
+def test_a_recorded_function_can_be_pickled():
+    f, _ = training()
+    g = pickle.loads(pickle.dumps(f))
+    x, y = next(batches(1))
+    assert g(x, y) == f(x, y)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 63, 64, 65, 1000])
+def test_bisect_finds_the_first_call(limit):
+    assert bisect(lambda n: n, lambda n: n >= limit) == limit
+
+
+def test_bisect_ends_where_the_condition_never_holds():
+    assert bisect(lambda n: n, lambda n: False, at_most=100) is None
+
+
+ARRAYS = [
+    np.arange(1000.0).reshape(10, 100),
+    np.arange(1000.0).reshape(10, 100).T,
+    np.arange(1000.0)[::-3],
+    np.array([1.0, np.nan, -np.inf, 0.0]),
+    np.arange(-5, 300, dtype="int16"),
+    np.array(3.5, "float32"),
+    np.zeros((0, 4)),
+    np.array([True, False]),
+    np.linspace(-7, 2, 5000, dtype="float32"),
+    "no array",
+]
+
+
+def test_both_kernels_take_the_same_elements():
+    kernel = build.load()
+    if kernel is None:
+        pytest.skip("without a compiler there is one kernel")
+    first = (np.arange(len(ARRAYS) + 1) * 64).astype("int64")
+    before = np.random.default_rng(0).normal(size=first[-1])
+    found = []
+    for sample in (kernel.sample, numpy_kernel.sample):
+        out, figures = np.zeros(first[-1]), np.zeros((len(ARRAYS), 7))
+        sample(ARRAYS, first, out, figures, before, 0)
+        found.append((out, figures))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_allclose(found[0][1], found[1][1])

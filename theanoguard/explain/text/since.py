@@ -1,0 +1,49 @@
+"""The sentence that says since when the numbers of a function's calls are unlike those before."""
+
+from theanoguard._text import number_text
+from theanoguard.explain.facts.records import Since
+
+
+def since_text(since: Since) -> str:
+    """Return the sentence.
+
+    Examples
+    --------
+    >>> print(since_text(Since(7, 9, "input", "y", 2.1, 2.9, 1e6, 3e5)))
+    Since call 7: the input y reaches 1e+06.  In the calls before, its largest was 2.9, and
+    usually 2.1.
+    """
+    first = "the first call" if since.call == 1 else f"call {since.call}"
+    said = _SAID[since.kind].format(
+        name=since.name,
+        usual=_number(since.usual),
+        most=_number(since.most),
+        value=_number(since.value),
+        growth=_number(since.growth),
+        how=_how(since),
+    )
+    after = ""
+    if since.followed:
+        names = ", ".join(f"{name} ({_number(growth)} times)" for name, growth in since.followed)
+        after = f"  From then on the updates of others grew, too: {names}."
+    return f"Since {first}: {said}{after}"
+
+
+def _how(since: Since) -> str:
+    """Return by how much a value grew in each call."""
+    rate, step = since.rate or 0.0, since.step or 0.0
+    return f"by {_number(step)}" if rate < 1.05 else f"{rate:.3g}-fold"
+
+
+def _number(value: float) -> str:
+    return number_text(float(f"{value:.3g}"))
+
+
+_SAID = {
+    "set": "{name} was set before this call.  Its norm is {value}, and it was {most}.",
+    "input": "the input {name} reaches {value}.  In the calls before, its largest was {most}, and "
+    "usually {usual}.",
+    "update": "the updates of {name} grow {how} a call.  Their norm was {usual} until then, and "
+    "{value} in the last good call.",
+    "value": "{name} grows {how} a call.  Its norm is {value}.",
+}

@@ -1,0 +1,113 @@
+/* A few elements of each of many arrays, evenly spread, and what they say of the array.
+ *
+ * One pass over `count` elements of each array.  Their positions depend on the shape alone, so that
+ * two samples of one variable can be compared.
+ */
+#define N_FIGURES 7 /* smallest, largest, norm, share of zeros and of bad ones, distance, magnitude */
+
+static inline double number_at(const char *p, int type) {
+  switch (type) {
+    case NPY_FLOAT64: { double x; memcpy(&x, p, 8); return x; }
+    case NPY_FLOAT32: { float x; memcpy(&x, p, 4); return x; }
+    case NPY_BOOL: case NPY_UINT8: return *(const uint8_t *)p;
+    case NPY_INT8: return *(const int8_t *)p;
+    case NPY_INT16: { int16_t x; memcpy(&x, p, 2); return x; }
+    case NPY_UINT16: { uint16_t x; memcpy(&x, p, 2); return x; }
+    case NPY_INT32: { int32_t x; memcpy(&x, p, 4); return x; }
+    case NPY_UINT32: { uint32_t x; memcpy(&x, p, 4); return x; }
+    default: { int64_t x; memcpy(&x, p, 8); return (double)x; }
+  }
+}
+
+/* Whether `number_at` knows the type, and its elements lie as the processor reads them. */
+static inline int is_sampled(PyObject *value) {
+  if (!PyArray_Check(value) || PyArray_ISBYTESWAPPED((PyArrayObject *)value)) return 0;
+  switch (PyArray_TYPE((PyArrayObject *)value)) {
+    case NPY_FLOAT64: case NPY_FLOAT32: case NPY_BOOL: case NPY_UINT8: case NPY_INT8:
+    case NPY_INT16: case NPY_UINT16: case NPY_INT32: case NPY_UINT32: return 1;
+    case NPY_LONG: case NPY_LONGLONG: return PyArray_ITEMSIZE((PyArrayObject *)value) == 8;
+    default: return 0;
+  }
+}
+
+static inline const char *element(PyArrayObject *a, npy_intp at) {
+  if (PyArray_IS_C_CONTIGUOUS(a)) return PyArray_BYTES(a) + at * PyArray_ITEMSIZE(a);
+  const char *p = PyArray_BYTES(a);
+  for (int d = PyArray_NDIM(a) - 1; d >= 0; d--) {
+    p += at % PyArray_DIM(a, d) * PyArray_STRIDE(a, d);
+    at /= PyArray_DIM(a, d);
+  }
+  return p;
+}
+
+/* The largest magnitude in an array, to the precision of its top 16 bits; 0 if that is not known. */
+static inline double magnitude_of(PyArrayObject *a, npy_intp size) {
+  const int type = PyArray_TYPE(a);
+  if (!PyArray_IS_C_CONTIGUOUS(a) || (type != NPY_FLOAT64 && type != NPY_FLOAT32)) return 0;
+  const int width = type == NPY_FLOAT64 ? 8 : 4;
+  const uint64_t top = (uint64_t)scan_numbers(PyArray_BYTES(a), size, width);
+  char number[8];
+  if (width == 8) {
+    const uint64_t bits = top << 48;
+    memcpy(number, &bits, 8);
+  } else {
+    const uint32_t bits = (uint32_t)top << 16;
+    memcpy(number, &bits, 4);
+  }
+  return number_at(number, type);
+}
+
+/* sample(values, first, out, figures, before, n_whole): the elements of values[i] go to out from first[i] on,
+ * first[i + 1] - first[i] at most, and what they say to row i of figures.  `before` is None or
+ * another `out`, from which the distance is taken.  All elements of the first n_whole arrays of floats
+ * are read for their largest magnitude, those of the others only where they are few.  Of what is no array nothing is known: its row
+ * keeps a NaN as its smallest number. */
+static PyObject *py_sample(PyObject *self, PyObject *args) {
+  PyObject *values, *first_o, *out_o, *figures_o, *before_o;
+  Py_ssize_t n_whole;
+  if (!PyArg_ParseTuple(args, "O!OOOOn", &PyList_Type, &values, &first_o, &out_o, &figures_o,
+                        &before_o, &n_whole))
+    return NULL;
+  const npy_int64 *first = (npy_int64 *)PyArray_DATA((PyArrayObject *)first_o);
+  double *out = (double *)PyArray_DATA((PyArrayObject *)out_o);
+  double *figures = (double *)PyArray_DATA((PyArrayObject *)figures_o);
+  const double *before =
+      before_o == Py_None ? NULL : (double *)PyArray_DATA((PyArrayObject *)before_o);
+  const Py_ssize_t n_values = PyList_GET_SIZE(values);
+  for (Py_ssize_t i = 0; i < n_values; i++, figures += N_FIGURES) {
+    PyObject *value = PyList_GET_ITEM(values, i);
+    figures[0] = NAN;
+    if (!is_sampled(value)) continue;
+    PyArrayObject *a = (PyArrayObject *)value;
+    const npy_intp size = PyArray_SIZE(a), room = first[i + 1] - first[i],
+                   n = size < room ? size : room;
+    const int type = PyArray_TYPE(a);
+    double *to = out + first[i], least = INFINITY, most = -INFINITY, squares = 0, moved = 0;
+    npy_intp zeros = 0, bad = 0;
+    for (npy_intp j = 0; j < n; j++) {
+      /* (the last element of each part, so that the very last one is among them) */
+      const double x = number_at(element(a, (j + 1) * size / n - 1), type);
+      const double d = before == NULL ? 0 : x - before[first[i] + j];
+      to[j] = x;
+      moved += d * d;
+      zeros += x == 0;
+      if (!isfinite(x)) { bad++; continue; }
+      least = x < least ? x : least;
+      most = x > most ? x : most;
+      squares += x * x;
+    }
+    if (n == 0) continue;
+    const double share = (double)size / n;
+    figures[0] = least;
+    figures[1] = most;
+    figures[2] = sqrt(squares * share);
+    figures[3] = (double)zeros / n;
+    figures[4] = (double)bad / n;
+    figures[5] = sqrt(moved * share);
+    const double sampled = -least > most ? -least : most,
+                 all = i < n_whole && n < size ? magnitude_of(a, size) : 0;
+    figures[6] = all > sampled ? all : sampled;
+  }
+  Py_RETURN_NONE;
+}
+

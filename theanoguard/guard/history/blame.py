@@ -1,0 +1,285 @@
+"""Since when: the first call that is unlike those before, and what left its history there."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from theanoguard.explain.facts.records import Since
+from theanoguard.guard.history.table import Series, Table
+
+Kind: TypeAlias = Literal["set", "input", "update", "value"]
+
+FEW = 8
+"""Number of calls before which nothing can be said of a history."""
+
+BEFORE = 16
+"""Number of calls with which a growing value is compared."""
+
+GROWTH = np.log(4.0)
+"""By how much a value that has left its history has to grow, as a logarithm."""
+
+DRIFT = np.log(10.0)
+"""The same of a value that has grown all the time."""
+
+JUMP = np.log(2.5)
+"""By how much an input has to exceed all inputs before it, as a logarithm."""
+
+NOTHING = 3e-3
+"""An update that moves a variable by less than so much of its norm is as good as none."""
+
+AGAIN = 3
+"""Number of calls for which a value has to be off its history, where no call has failed."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """Where a series left its own history.
+
+    Parameters
+    ----------
+    series : Series
+    figures : ndarray of float64, shape (number of calls,)
+        The figure that left it.
+    kind : {"update", "value"}
+    row : int
+        Which call of the table it was.
+    growth : float
+        Logarithm of the largest value from there on over that which was usual before.
+    usual : float
+        The median before.
+    """
+
+    series: Series
+    figures: np.ndarray
+    kind: Kind
+    row: int
+    growth: float
+    usual: float
+
+
+def since(table: Table | None) -> Since | None:
+    """Return what left its history first before the last call, or None if nothing stands out.
+
+    Parameters
+    ----------
+    table : Table or None
+    """
+    if table is None or len(table.calls) < 2:
+        return None
+    with np.errstate(all="ignore"):
+        left = _updates(table) or _values(table)
+        brought = _brought(table, None if left is None else left.row)
+        return brought if left is None or brought is not None else _grown(table, left)
+
+
+# -- what came in from outside
+
+
+def _brought(table: Table, start: int | None) -> Since | None:
+    """Return the input, or the shared variable that was set, with which the growth began."""
+    last = len(table.calls) - 1
+    rows = [last] if table.failed else []
+    if start is not None:
+        rows += [row for row in (start - 1, start, start + 1) if 0 <= row < last]
+    for row in rows:
+        told = [
+            *(_set(table, series, i, row) for series, i in table.of("shared")),
+            *(_unlike(table, series, i, row) for series, i in table.of("input")),
+        ]
+        known = [t for t in told if t is not None]
+        if known:
+            return max(known, key=lambda t: t.growth)
+    return None
+
+
+def _set(table: Table, series: Series, i: int, row: int) -> Since | None:
+    """Return that a shared variable was set to something much larger between two calls."""
+    if row == 0 or not table.start(i, "moved")[row] > 0:
+        return None
+    if table.calls[row] != table.calls[row - 1] + 1:
+        return None
+    was, now = table.end(i, "norm")[row - 1], table.start(i, "norm")[row]
+    if not now > was * np.exp(JUMP):
+        signs = table.end(i, "largest")[row - 1], table.start(i, "largest")[row]
+        if not (now > 0 and np.sign(signs[0]) == -np.sign(signs[1])):
+            return None
+    return _said(table, row, "set", series, was, was, now)
+
+
+def _unlike(table: Table, series: Series, i: int, row: int) -> Since | None:
+    """Return that an input is unlike all those of the calls before."""
+    before = slice(0, row)
+    if row < FEW:
+        return None
+    low, high = table.start(i, "smallest"), table.start(i, "largest")
+    whole = _is_whole(low[before]) and _is_whole(high[before])
+    largest = table.start(i, "magnitude")
+    usual, most = np.nanmedian(largest[before]), np.nanmax(largest[before])
+    norm = table.start(i, "norm")
+    if largest[row] > most * np.exp(JUMP) or norm[row] > np.nanmax(norm[before]) * np.exp(JUMP):
+        return _said(table, row, "input", series, usual, most, largest[row])
+    # A label: most batches have the first and the last of them.
+    if (
+        whole
+        and np.mean(high[before] == high[before].max()) > 0.5
+        and high[row] > high[before].max()
+    ):
+        return _said(table, row, "input", series, usual, high[before].max(), high[row])
+    if whole and np.mean(low[before] == low[before].min()) > 0.5 and low[row] < low[before].min():
+        return _said(table, row, "input", series, usual, low[before].min(), low[row])
+    return None
+
+
+def _is_whole(values: np.ndarray) -> bool:
+    finite = values[np.isfinite(values)]
+    return finite.size > 0 and bool((finite == np.round(finite)).all())
+
+
+# -- what the function itself makes grow
+
+
+def _updates(table: Table) -> Left | None:
+    """Return the shared variable whose updates left their history first."""
+    found = [
+        left
+        for series, i in table.of("shared")
+        if series.updated and (left := _left(table, series, i)) is not None
+    ]
+    first = min((left.row for left in found), default=0)
+    return max((f for f in found if f.row <= first + 1), key=lambda f: f.growth, default=None)
+
+
+def _values(table: Table) -> Left | None:
+    """Return the shared variable that has grown the most, all the time, before a call failed.
+
+    Where no call has failed, that is no fault: a parameter that began at 0 does so.
+    """
+    followed = [pair for pair in table.of("shared") if pair[0].updated] if table.failed else []
+    drifts = (_drifted(table, series, table.end(i, "norm")) for series, i in followed)
+    found = [left for left in drifts if left is not None]
+    return max(found, key=lambda f: f.growth, default=None)
+
+
+def _left(table: Table, series: Series, i: int) -> Left | None:
+    """Return where updates began to be above all that they had been in the calls before."""
+    y, norms = table.end(i, "moved"), table.start(i, "norm")
+    # (those that hardly move the variable are all alike)
+    y = np.fmax(y, NOTHING * np.nanmedian(norms)) + 0 * y
+    rows = np.flatnonzero(np.isfinite(y) & (y > 0))
+    x, n = np.log(y[rows]), len(rows)
+    if n < 4:
+        return None
+    least_after = np.minimum.accumulate(x[::-1])[::-1]
+    start = 1 if _grows_steadily(x) else FEW
+    rise = np.array([least_after[t] - x[max(0, t - BEFORE) : t].max() for t in range(start, n)])
+    if not len(rise) or rise.max() <= 0:
+        return None
+    # The first rise that is as steep as the steepest, or about so: a growth at a steady rate is
+    # seen where it began, and a small step long before a large one is not taken for it.
+    for t in start + np.flatnonzero(rise >= rise.max() / 2):
+        usual = float(np.median(x[max(0, t - BEFORE) : t]))
+        growth = float(x[t:].max()) - usual
+        if growth < GROWTH or (not table.failed and n - t < AGAIN):
+            return None
+        if rise[t - start] > JUMP or not _slows_down(x[t - 1 :]):
+            t = _began(x, t, usual)
+            return Left(series, y, "update", int(rows[t]), growth, float(np.exp(usual)))
+    return None
+
+
+def _slows_down(x: np.ndarray) -> bool:
+    """Whether a growing series grows less in its last third than in its first."""
+    third = len(x) // 3
+    return third > 1 and bool(x[-1] - x[-third] < 0.7 * (x[third - 1] - x[0]))
+
+
+def _grows_steadily(x: np.ndarray) -> bool:
+    """Whether a series grows in nearly each call, and at its end as fast as at its start."""
+    half = len(x) // 2
+    early, late = x[half] - x[0], x[-1] - x[half]
+    return bool(np.mean(np.diff(x) > 0) > 0.8 and late > early / 2)
+
+
+def _began(x: np.ndarray, t: int, usual: float) -> int:
+    """Return where a steady growth that is above the noise from `t` on began, or `t` for a jump."""
+    steps = np.diff(x[t - 1 : t + 5])
+    rate = float(np.median(steps))
+    if rate <= 0 or steps[0] > 2 * rate:
+        return t
+    return max(0, t - round(max(0.0, x[t - 1] - usual) / rate))
+
+
+def _drifted(table: Table, series: Series, y: np.ndarray) -> Left | None:
+    """Return where a series that grows as fast at its end as at its start began to grow."""
+    figures, rows = y, np.flatnonzero(np.isfinite(y))
+    y, calls = y[rows], table.calls[rows]
+    if len(y) < 2 * FEW:
+        return None
+    quarter, half = np.searchsorted(calls, [calls[-1] / 4, calls[-1] / 2])
+    usual = float(y[: quarter + 1].max())
+    growth = np.log(y[-1] / usual) if usual > 0 else np.inf
+    early = (y[half] - y[0]) / (calls[half] - calls[0])
+    late = (y[-1] - y[half]) / (calls[-1] - calls[half])
+    steps = np.diff(y[half:])
+    if not (
+        y[-1] > 0 and growth > np.log(2.5) and late >= 0.8 * early and np.mean(steps > 0) > 0.9
+    ):
+        return None
+    if np.log(y[-1] / max(y[0], np.finfo(float).tiny)) < DRIFT:
+        return None
+    above = np.minimum.accumulate(y[::-1])[::-1][1:] > np.maximum.accumulate(y)[:-1]
+    steady = np.flatnonzero(~above)
+    t = int(steady[-1]) + 1 if len(steady) else 0
+    return Left(series, figures, "value", int(rows[t]), float(growth), usual)
+
+
+# -- the record of it
+
+
+def _said(
+    table: Table, row: int, kind: Kind, series: Series, usual: float, most: float, value: float
+) -> Since:
+    return Since(
+        call=int(table.calls[row]),
+        last=int(table.calls[-1]),
+        kind=kind,
+        name=series.name,
+        usual=float(usual),
+        most=float(most),
+        value=float(value),
+        growth=float(value / most) if most else np.inf,
+        followed=_followed(table, row, series),
+    )
+
+
+def _grown(table: Table, left: Left) -> Since:
+    start, end = left.row, int(np.flatnonzero(np.isfinite(left.figures))[-1])
+    value, last = left.figures[[start, end]]
+    calls = max(1, int(table.calls[end] - table.calls[start]))
+    return Since(
+        call=int(table.calls[start]),
+        last=int(table.calls[-1]),
+        kind=left.kind,
+        name=left.series.name,
+        usual=left.usual,
+        most=left.usual,
+        value=float(last),
+        growth=float(np.exp(min(left.growth, 700.0))),
+        rate=float((last / value) ** (1 / calls)) if value > 0 else np.inf,
+        step=float((last - value) / calls),
+        followed=_followed(table, start, left.series),
+    )
+
+
+def _followed(table: Table, row: int, blamed: Series) -> tuple[tuple[str, float], ...]:
+    """Return the shared variables whose updates grew from a call on, and by how much."""
+    found = []
+    for series, i in table.of("shared"):
+        moved = table.end(i, "moved")
+        before, after = moved[max(0, row - BEFORE) : row], moved[row:]
+        usual = np.nanmedian(before) if np.isfinite(before).any() else 0.0
+        most = np.nanmax(after) if np.isfinite(after).any() else 0.0
+        if series.updated and series != blamed and usual > 0 and most > usual * np.exp(GROWTH):
+            found.append((series.name, float(most / usual)))
+    return tuple(sorted(found, key=lambda pair: -pair[1])[:3])

@@ -1,0 +1,324 @@
+"""What a function's calls had in their inputs, shared variables and outputs, in bounded memory."""
+
+import copy
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+
+from theanoguard._arguments import Count, check_choice, checked
+from theanoguard._pytensor import Function
+from theanoguard._steps import attempt, failures
+from theanoguard.explain.facts.records import Explanation, Since
+from theanoguard.guard.c import build, numpy_kernel
+from theanoguard.guard.history.blame import since
+from theanoguard.guard.history.signs import RULES, Sign, signs
+from theanoguard.guard.history.table import FIGURES, Figure, Series, Table
+
+LAST = 64
+"""Number of calls of which the last are all kept."""
+
+MOST_ELEMENTS = {"input": 512, "shared": 128, "output": 64}
+"""Number of elements that are read of an array."""
+
+MEMORY = 16 * 2**20
+"""Bytes that the figures of older calls may take, and about what the elements of one call take."""
+
+MOST_SERIES = 4096
+"""Number of arrays that are followed; of a function with more, the first of each kind."""
+
+
+@cache
+def _sample() -> Callable[..., None]:
+    kernel = build.load()
+    return numpy_kernel.sample if kernel is None else kernel.sample
+
+
+@dataclass(frozen=True)
+class Copy:
+    """The shared variables as they were before a call."""
+
+    call: int
+    values: Mapping[SharedVariable, Any]
+
+    def restore(self) -> None:
+        for variable, value in self.values.items():
+            variable.set_value(copy.deepcopy(value), borrow=True)
+
+
+class Recording:
+    """Keeps figures of the calls of one function: all of the last, ever fewer of the older ones.
+
+    Parameters
+    ----------
+    function : Function
+    snapshots : int
+        Number of copies of the shared variables to keep, spaced evenly over the calls.
+    """
+
+    def __init__(self, function: Function, snapshots: int = 0) -> None:
+        self._function = function
+        self._snapshots = snapshots
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all calls, as for a training that begins anew."""
+        self.calls = 0
+        self.failed = False
+        self.copies: list[Copy] = []
+        self._spacing = 1
+        self.random: deque[tuple[int, list]] = deque(maxlen=LAST)
+        self._series: list[Series] = []
+        self._kept: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]] = []
+        self._filled = 0
+
+    # -- what is followed
+
+    def _lay_out(self) -> None:
+        """Decide what is followed, when the first call begins."""
+        function = self._function
+        inputs = list(zip(function.maker.inputs, function.input_storage, strict=True))
+        own = [(i, c) for i, c in inputs if not _is_shared(i.variable)]
+        shared = [(i, c) for i, c in inputs if _is_shared(i.variable)]
+        arrays = [(i, c) for i, c in shared if _is_array(c.storage[0])][:MOST_SERIES]
+        outputs = function.maker.outputs[:MOST_SERIES]
+        self._own = [c for _, c in own]
+        self._names = {i.name: n for n, (i, _) in enumerate(own) if i.name}
+        self._variables = [i.variable for i, _ in shared]
+        self._random = [c for _, c in shared if isinstance(c.storage[0], np.random.Generator)]
+        self._shared = [c for _, c in arrays]
+        self._series = [
+            *(Series("input", _name("input", i.variable, n)) for n, (i, _) in enumerate(own)),
+            *(
+                Series("shared", _name("shared variable", i.variable, n), i.update is not None)
+                for n, (i, _) in enumerate(arrays)
+            ),
+            *(Series("output", _name("output", o.variable, n)) for n, o in enumerate(outputs)),
+        ]
+        room = max(4, MEMORY // (32 * max(1, len(self._series))))
+        sizes = [min(MOST_ELEMENTS[s.kind], room) for s in self._series]
+        first = np.concatenate([[0], np.cumsum(sizes)]).astype("int64")
+        n_began, n_ended = len(own) + len(arrays), len(arrays) + len(outputs)
+        self._first = first[: n_began + 1].copy(), first[len(own) :].copy()
+        self._places = [slice(*pair) for pair in pairwise(first[: len(own) + 1].tolist())]
+        self._elements = np.zeros(first[-1]), np.zeros(first[-1])
+        self._older = max(LAST, min(16 * LAST, MEMORY // (8 * len(FIGURES) * (n_began + n_ended))))
+        self._began = np.full((2 * LAST, n_began, len(FIGURES)), np.nan)
+        self._ended = np.full((2 * LAST, n_ended, len(FIGURES)), np.nan)
+        self._hashes = np.zeros((2 * LAST, len(own)), "uint32")
+        self._numbers = np.zeros(2 * LAST, "int64")
+
+    # -- a call
+
+    def begin(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """A call begins, with these arguments."""
+        if not self._series:
+            self._lay_out()
+        self.calls += 1
+        self.failed = True
+        if self._snapshots and (self.calls - 1) % self._spacing == 0:
+            self._copy()
+        if self._random:
+            states = [c.storage[0].bit_generator.state for c in self._random]
+            self.random.append((self.calls, states))
+        if self._filled == len(self._numbers):
+            self._thin()
+        row, (now, before) = self._filled, self._elements
+        values = [*self._arguments(args, kwargs), *(_array(c.storage[0]) for c in self._shared)]
+        _sample()(values, self._first[0], now, self._began[row], before, len(self._own))
+        for i, place in enumerate(self._places):
+            self._hashes[row, i] = zlib.crc32(now[place])
+        self._ended[row] = np.nan
+        self._numbers[row] = self.calls
+        self._filled += 1
+
+    def end(self, result: Any) -> None:
+        """The call has returned this."""
+        results = list(result.values()) if isinstance(result, dict) else result
+        results = results if isinstance(results, list | tuple) else [results]
+        shared, (before, now) = [_array(c.storage[0]) for c in self._shared], self._elements
+        n_outputs = self._ended.shape[1] - len(shared)
+        values = [*shared, *map(_array, results[:n_outputs])]
+        _sample()(values, self._first[1], now, self._ended[self._filled - 1], before, 0)
+        self.failed = False
+
+    def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list:
+        """Return the values of the function's own inputs, in their order."""
+        values = [container.storage[0] for container in self._own]
+        values[: len(args)] = args
+        for name, value in kwargs.items():
+            place = self._names.get(name) if isinstance(name, str) else None
+            if place is not None and place < len(values):
+                values[place] = value
+        return [_array(value) for value in values]
+
+    def _copy(self) -> None:
+        values = {v: v.get_value(borrow=False) for v in self._variables}
+        self.copies.append(Copy(self.calls, values))
+        if len(self.copies) > self._snapshots:
+            self._spacing *= 2
+            self.copies = [c for c in self.copies if (c.call - 1) % self._spacing == 0]
+
+    def _thin(self) -> None:
+        """Move the older half to what is thinned by powers of two."""
+        for row in range(LAST):
+            self._kept.append(
+                (
+                    int(self._numbers[row]),
+                    self._began[row].copy(),
+                    self._ended[row].copy(),
+                    self._hashes[row].copy(),
+                )
+            )
+        step = 2
+        while len(self._kept) > self._older:
+            # (the first call and the newer half stay)
+            half = len(self._kept) // 2
+            self._kept = [
+                row for i, row in enumerate(self._kept) if i >= half or row[0] % step == 1
+            ]
+            step *= 2
+        for array in (self._numbers, self._began, self._ended, self._hashes):
+            array[:LAST] = array[LAST:].copy()
+        self._filled = LAST
+
+    # -- what was kept
+
+    def table(self) -> Table | None:
+        """Return the figures of the calls that are kept, or None before the first call."""
+        if not self._series:
+            return None
+        n = self._filled
+        parts = [self._numbers[:n], self._began[:n], self._ended[:n], self._hashes[:n]]
+        if self._kept:
+            older = [np.array(column) for column in zip(*self._kept, strict=True)]
+            parts = [np.concatenate(pair) for pair in zip(older, parts, strict=True)]
+        numbers, began, ended, hashes = (part.copy() for part in parts)
+        return Table(self._series, numbers, began, ended, hashes, self.failed)
+
+    def explained(self, explanation: Explanation) -> Explanation:
+        """Return an explanation of the present call that also says since when."""
+        with failures(explanation.failed) as failed:
+            found = attempt("since when", None, self.since)
+        return replace(explanation, since=found, failed=tuple(failed))
+
+    def since(self) -> Since | None:
+        """Return what left its own history first, or None if nothing stands out.
+
+        Returns
+        -------
+        Since or None
+            ``print`` shows a sentence.
+        """
+        return since(self.table())
+
+    @checked
+    def signs(self, skip: str | Sequence[str] = ()) -> list[Sign]:
+        """Return signs that the training goes wrong, before a number is bad.
+
+        Parameters
+        ----------
+        skip : sequence of str
+            Names of rules to leave out (:data:`~theanoguard.guard.history.signs.RULES`).
+
+        Returns
+        -------
+        list of Sign
+        """
+        table = self.table()
+        left_out = (skip,) if isinstance(skip, str) else tuple(skip)
+        for name in left_out:
+            check_choice("skip", name, list(RULES))
+        return [] if table is None else signs(table, left_out)
+
+    def series(self, name: str, figure: Figure = "norm") -> tuple[list[int], list[float]]:
+        """Return one figure of an input, a shared variable or an output over the calls.
+
+        Parameters
+        ----------
+        name : str
+        figure : {"smallest", "largest", "norm", "zeros", "bad", "moved", "magnitude"}
+            "moved" is how far a call has moved a shared variable.  "zeros" and "bad" are shares.
+            "magnitude" is the largest, for an input to about 6 %; the others are of a sample.
+
+        Returns
+        -------
+        calls : list of int
+            The calls that are kept.
+        values : list of float
+            NaN for a shared variable or an output of a call that failed.
+
+        Raises
+        ------
+        KeyError
+            If nothing has such a name.
+        """
+        check_choice("figure", figure, FIGURES)
+        table = self.table()
+        known = [] if table is None else [s.name for s in table.series]
+        if table is None or name not in known:
+            raise KeyError(f"nothing is called {name!r}; there are {known}")
+        i = known.index(name)
+        values = (table.start if table.series[i].kind == "input" else table.end)(i, figure)
+        return table.calls.tolist(), values.tolist()
+
+    @checked
+    def rewind(self, call: Count) -> int:
+        """Give the shared variables the values that they had before a call.
+
+        Parameters
+        ----------
+        call : int
+            Number of the call.  If there is no copy from before it, the last copy before it is
+            taken.
+
+        Returns
+        -------
+        int
+            Number of the call before which the variables had these values.  The same inputs from
+            this call on give the same results, bit for bit.
+
+        Raises
+        ------
+        ValueError
+            If there is no such copy.
+        """
+        found = [c for c in self.copies if c.call <= call]
+        if not found:
+            raise ValueError(
+                f"there is no copy of the shared variables from before call {call}.\n"
+                "Compile the function with GuardMode(history=True, snapshots=...)."
+            )
+        found[-1].restore()
+        return found[-1].call
+
+
+def _is_shared(variable: Variable) -> bool:
+    return isinstance(variable, SharedVariable)
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "__array__") and not np.isscalar(value)
+
+
+def _array(value: Any) -> Any:
+    """Return a value as an array, or itself if it is none."""
+    if isinstance(value, np.ndarray) or value is None:
+        return value
+    if isinstance(value, bool | int | float | list | tuple | np.generic):
+        try:
+            return np.asarray(value)
+        except ValueError:  # rows of different lengths, which the call itself refuses
+            return value
+    return np.asarray(value) if hasattr(value, "__array__") else value
+
+
+def _name(word: str, variable: Variable, n: int) -> str:
+    return variable.name or f"{word} {n}"

@@ -1,0 +1,151 @@
+"""Signs that a training goes wrong, before a number is bad: one function for each rule."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from theanoguard._shown import brief
+from theanoguard.guard.history.table import Series, Table
+
+NOW = 16
+"""Number of calls of which a rule says what is so now."""
+
+LONG = 64
+"""Number of calls without any change after which a rule speaks."""
+
+
+@brief
+@dataclass(frozen=True)
+class Sign:
+    """A sign that a training goes wrong.
+
+    Parameters
+    ----------
+    rule : str
+        Name of the rule, by which it can be left out.
+    name : str
+        The shared variable or output.
+    call : int
+        The last call that it was found in.
+    text : str
+        The evidence.
+    """
+
+    rule: str
+    name: str
+    call: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"call {self.call}: {self.name}: {self.text}"
+
+
+def signs(table: Table, skip: tuple[str, ...] = ()) -> list[Sign]:
+    """Return the signs of the last calls, leaving out some rules."""
+    if len(table.calls) < 2 * NOW:
+        return []
+    last = int(table.calls[-1])
+    with np.errstate(all="ignore"):
+        return [
+            Sign(rule, series.name, last, text)
+            for series, i in [*table.of("shared"), *table.of("output")]
+            for rule, find in RULES.items()
+            if rule not in skip and (text := find(table, series, i))
+        ]
+
+
+def _moves(table: Table, series: Series, i: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return by how much the last calls have moved a parameter, and the calls before them."""
+    if not (series.kind == "shared" and series.updated):
+        return None
+    moved = table.end(i, "moved")
+    moved = moved[np.isfinite(moved)]
+    return (moved[-NOW:], moved[:-NOW]) if len(moved) >= 2 * NOW else None
+
+
+def _explodes(table: Table, series: Series, i: int) -> str | None:
+    parts = _moves(table, series, i)
+    if parts is None:
+        return None
+    now, before = np.median(parts[0]), np.median(parts[1])
+    if not now > 100 * before > 0:
+        return None
+    return f"its updates are {now / before:.3g} times as large as before (norm {now:.3g})"
+
+
+def _vanishes(table: Table, series: Series, i: int) -> str | None:
+    parts = _moves(table, series, i)
+    if parts is None:
+        return None
+    now, before = np.median(parts[0]), np.median(parts[1])
+    if not 0 < now < 1e-4 * before:
+        return None
+    return f"its updates have shrunk from {before:.3g} to {now:.3g}"
+
+
+def _stands(table: Table, series: Series, i: int) -> str | None:
+    moved = table.end(i, "moved")[-LONG:]
+    if not series.updated or len(moved) < LONG or (moved != 0).any():
+        return None
+    return f"no call of the last {LONG} has changed it"
+
+
+def _moves_far(table: Table, series: Series, i: int) -> str | None:
+    parts = _moves(table, series, i)
+    if parts is None:
+        return None
+    share = float(np.median(parts[0] / table.end(i, "norm")[-len(parts[0]) :]))
+    if not 0.3 < share < np.inf:
+        return None
+    return f"each update moves it by {share:.0%} of its norm"
+
+
+def _is_dead(table: Table, series: Series, i: int) -> str | None:
+    zeros = table.end(i, "zeros")[-NOW:]
+    if series.kind != "output" or not np.median(zeros) > 0.9 or table.end(i, "norm")[-1] == 0:
+        return None
+    return f"{np.median(zeros):.0%} of its elements are 0"
+
+
+def _collapses(table: Table, series: Series, i: int) -> str | None:
+    width = table.end(i, "largest") - table.end(i, "smallest")
+    now, before = np.median(width[-NOW:]), np.median(width[:-NOW])
+    if series.kind != "output" or not 0 <= now < 1e-6 * before:
+        return None
+    return f"its elements differ by {now:.3g}, and differed by {before:.3g}"
+
+
+def _stands_still(table: Table, series: Series, i: int) -> str | None:
+    y = table.end(i, "norm")[-LONG:]
+    if series.kind != "output" or len(y) < LONG or not y[-1] > 0:
+        return None
+    if not float(y.max() - y.min()) < 1e-6 * y[-1]:
+        return None
+    return f"it has stood at {y[-1]:.6g} for {LONG} calls"
+
+
+def _overflows(table: Table, series: Series, i: int) -> str | None:
+    if series.kind == "shared" and not series.updated:
+        return None
+    y, calls = table.end(i, "magnitude")[-NOW:], table.calls[-NOW:]
+    if not (np.isfinite(y).all() and y[0] > 1 and (np.diff(y) > 0).all()):
+        return None
+    rate = float(np.log(y[-1] / y[0]) / (calls[-1] - calls[0]))
+    left = (np.log(np.finfo("float64").max) - np.log(y[-1])) / rate
+    if not (rate > np.log(1.1) and left < 10_000):
+        return None
+    return f"it grows {np.exp(rate):.3g}-fold a call and overflows in about {left:.0f} calls"
+
+
+RULES: dict[str, Callable[[Table, Series, int], str | None]] = {
+    "exploding updates": _explodes,
+    "vanishing updates": _vanishes,
+    "unchanged": _stands,
+    "large updates": _moves_far,
+    "dead": _is_dead,
+    "collapsed": _collapses,
+    "still": _stands_still,
+    "overflow": _overflows,
+}
+"""The rules by their names."""

@@ -1,0 +1,75 @@
+"""The figures of the calls that are kept: one row a call."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+
+Kind: TypeAlias = Literal["input", "shared", "output"]
+Figure: TypeAlias = Literal["smallest", "largest", "norm", "zeros", "bad", "moved", "magnitude"]
+FIGURES = get_args(Figure)
+
+
+@dataclass(frozen=True)
+class Series:
+    """One array that is followed over the calls.
+
+    Parameters
+    ----------
+    kind : {"input", "shared", "output"}
+    name : str
+    updated : bool
+        Whether the function updates it.
+    """
+
+    kind: Kind
+    name: str
+    updated: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """The figures of the calls that are kept, oldest first.
+
+    Parameters
+    ----------
+    series : list of Series
+        Inputs, then shared variables, then outputs.
+    calls : ndarray of int64, shape (n,)
+        Numbers of the calls, from 1.
+    began : ndarray of float64, shape (n, number of inputs and shared variables, 7)
+        The :data:`FIGURES` of what was there when the call began.  For a shared variable, "moved"
+        is how far it is from where the last call had left it.
+    ended : ndarray of float64, shape (n, number of shared variables and outputs, 7)
+        Those when it had ended, NaN for a call that failed.  "moved" is how far the call has moved
+        a shared variable.
+    hashes : ndarray of uint32, shape (n, number of inputs)
+        Of the elements that were read of each input.
+    failed : bool
+        Whether the last call failed.
+    """
+
+    series: list[Series]
+    calls: np.ndarray
+    began: np.ndarray
+    ended: np.ndarray
+    hashes: np.ndarray
+    failed: bool
+
+    def of(self, kind: Kind) -> list[tuple[Series, int]]:
+        """Return the series of a kind, with their positions."""
+        return [(s, i) for i, s in enumerate(self.series) if s.kind == kind]
+
+    @property
+    def n_inputs(self) -> int:
+        return self.hashes.shape[1]
+
+    def start(self, i: int, figure: str) -> np.ndarray:
+        """Return a figure of a series when the calls began."""
+        found: np.ndarray = self.began[:, i, FIGURES.index(figure)]
+        return found
+
+    def end(self, i: int, figure: str) -> np.ndarray:
+        """Return a figure of a series when the calls had ended."""
+        found: np.ndarray = self.ended[:, i - self.n_inputs, FIGURES.index(figure)]
+        return found
