@@ -6,7 +6,7 @@ from importlib.abc import MetaPathFinder
 from importlib.util import spec_from_file_location
 from pathlib import Path
 
-from theanoguard._pytensor import forget_module_cache
+from theanoguard._pytensor.for_theano import forget_module_cache
 
 from . import names
 

@@ -15,7 +15,7 @@ from pytensor.compile import mode as pytensor_mode
 from pytensor.link.c import cmodule
 
 from theanoguard import testvalue
-from theanoguard._pytensor import VMLinker, fast_run_modes
+from theanoguard._pytensor.for_theano import VMLinker, fast_run_modes
 
 from . import _patches
 from .configparser import (

@@ -18,7 +18,7 @@ from pytensor.printing import _TagGenerator, char_from_number, leaf_printer
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Prod, Sum
 
-from theanoguard._pytensor import Scan
+from theanoguard._pytensor.for_theano import Scan
 from theanoguard.ops.print import print_attributes
 
 from .gof._graphs import clients_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from theanoguard import _patching
-from theanoguard._pytensor import register_rewrite
+from theanoguard._pytensor.for_theano import register_rewrite
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from pytensor.link.c.cmodule import KeyData
 from pytensor.link.c.interface import CLinkerObject
 from pytensor.tensor.type import TensorType
 
-from theanoguard._pytensor import fast_run_modes
+from theanoguard._pytensor.for_theano import fast_run_modes
 
 from .._words import in_theanos_names, theanos_words
 from ..compile import debugmode, sharedvalue

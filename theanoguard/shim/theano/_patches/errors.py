@@ -17,7 +17,7 @@ from pytensor.tensor.math import and_, eq, ge, lt, maximum
 from pytensor.tensor.rewriting import subtensor as rewriting
 from pytensor.tensor.subtensor import Subtensor, get_canonical_form_slice
 
-from theanoguard._pytensor import lengths_of, registered
+from theanoguard._pytensor.for_theano import lengths_of, registered
 
 from ..tensor.opt import (
     local_assert_with_operands,

@@ -12,7 +12,7 @@ from pytensor.scan import op as scan_op
 from pytensor.scan.op import Scan
 from pytensor.scan.rewriting import db
 
-from theanoguard._pytensor import name_rewrites
+from theanoguard._pytensor.for_theano import name_rewrites
 
 from . import Patch
 

@@ -26,7 +26,7 @@ from pytensor.tensor.subtensor import (
     inc_subtensor,
 )
 
-from theanoguard._pytensor import (
+from theanoguard._pytensor.for_theano import (
     advanced_increment_ops,
     advanced_subtensor_ops,
     increment_broadcast_checks,

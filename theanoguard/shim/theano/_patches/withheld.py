@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pytensor.compile.mode import optdb
 from pytensor.graph.rewriting.db import RewriteDatabase
 
-from theanoguard._pytensor import untag_rewrites, withhold_rewrite
+from theanoguard._pytensor.for_theano import untag_rewrites, withhold_rewrite
 
 
 @dataclass(frozen=True)

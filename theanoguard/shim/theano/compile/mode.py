@@ -3,7 +3,7 @@
 from pytensor.compile.mode import Mode, predefined_modes
 from pytensor.configdefaults import config
 
-from theanoguard._pytensor import fast_run_modes
+from theanoguard._pytensor.for_theano import fast_run_modes
 
 from .. import _patches
 

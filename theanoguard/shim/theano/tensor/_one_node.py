@@ -21,7 +21,7 @@ from pytensor.tensor.math import dot as pytensor_dot
 from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import TensorType
 
-from theanoguard._pytensor import input_shapes
+from theanoguard._pytensor.for_theano import input_shapes
 
 from .._standin import StandIn
 

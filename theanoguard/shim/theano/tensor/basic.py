@@ -16,7 +16,7 @@ from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.math import and_, eq, ge, int_div, lt, mod, prod, true_div
 from pytensor.tensor.shape import reshape as pt_reshape
 
-from theanoguard._pytensor import ifelse
+from theanoguard._pytensor.for_theano import ifelse
 
 from .. import scalar as scalar_module
 from .._rebroadcast import rebroadcast

@@ -6,7 +6,7 @@ import numpy as np
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.op import Op
 
-from theanoguard._pytensor import input_shapes
+from theanoguard._pytensor.for_theano import input_shapes
 
 from ..gof.sched import key_to_cmp
 from ..gof.type import generic

@@ -17,7 +17,7 @@ from pytensor.tensor.linalg import lstsq as pt_lstsq
 from pytensor.tensor.linalg import pinv
 from pytensor.tensor.type import matrix, vector
 
-from theanoguard._pytensor import input_shapes
+from theanoguard._pytensor.for_theano import input_shapes
 
 from .._standin import StandIn
 from .basic import abs_, as_tensor_variable, diagonal, dot, max, min, sum

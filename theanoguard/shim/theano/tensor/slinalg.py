@@ -16,7 +16,7 @@ from pytensor.tensor.math import dot, isnan, outer
 from pytensor.tensor.type import matrix, tensor, vector
 from pytensor.tensor.type_other import NoneTypeT
 
-from theanoguard._pytensor import input_shapes
+from theanoguard._pytensor.for_theano import input_shapes
 
 from .basic import as_tensor_variable
 from .nlinalg import one_triangle

@@ -13,7 +13,7 @@ from pytensor.tensor.sort import sort as pytensor_sort
 from pytensor.tensor.subtensor import set_subtensor
 from pytensor.tensor.type import TensorType
 
-from theanoguard._pytensor import input_shapes, sort_axis
+from theanoguard._pytensor.for_theano import input_shapes, sort_axis
 from theanoguard.operations.facts import register
 from theanoguard.operations.reductions import Slices
 

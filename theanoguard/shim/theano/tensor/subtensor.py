@@ -16,7 +16,7 @@ from pytensor.tensor.subtensor import inc_subtensor as pt_inc_subtensor
 from pytensor.tensor.type import integer_dtypes
 from pytensor.tensor.type_other import SliceType, make_slice
 
-from theanoguard._pytensor import (
+from theanoguard._pytensor.for_theano import (
     advanced_increment_ops,
     advanced_subtensor_ops,
     input_shapes,
