@@ -167,6 +167,25 @@ def test_any_reports_an_infinity_that_is_chosen():
     assert trip(fn, np.array([-1.0])).kind == "inf"
 
 
+DISCARDED = {
+    "index": lambda y: y[1:].sum(),
+    "index in an array": lambda y: y[np.array([1, 3])] * 2,
+    "write": lambda y: pt.set_subtensor(y[0], 0.0),
+    "write behind a write": lambda y: pt.set_subtensor(pt.set_subtensor(y[1], 5.0)[0], 0.0),
+    "index behind a write": lambda y: pt.exp(pt.set_subtensor(y[2], 5.0)[1:]),
+}
+
+
+@pytest.mark.parametrize(("value", "kind"), [(0.0, "inf"), (-1.0, "nan")])
+@pytest.mark.parametrize("form", DISCARDED)
+def test_an_element_that_is_always_discarded_costs_one_second_run(form, value, kind, second_runs):
+    fn = compiled(DISCARDED[form](pt.log(x)))
+    for _ in range(5):
+        assert np.isfinite(fn(np.array([value, 1.0, 2.0, 3.0]))).all()
+    assert len(second_runs) <= 1  # (none where a rewrite takes the elements first)
+    assert trip(fn, np.array([value, 1.0, 2.0, value])).kind == kind
+
+
 def test_what_is_thrown_away_costs_one_second_run(second_runs):
     sigmoid = 1 / (1 + pt.exp(-x))
     fn = pytensor.function([x], sigmoid, mode=GuardMode(**NAN_AND_INF).excluding("stabilize"))

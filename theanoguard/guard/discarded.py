@@ -15,6 +15,7 @@ import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Composite, ScalarOp
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -120,9 +121,14 @@ def shown_where_chosen(fgraph: Any, variable: Variable) -> set[Variable]:
             if is_view:
                 found.update(node.outputs)
                 todo += node.outputs
-            elif not (chooses or isinstance(op, TAKING) and operand == 0):
+            elif not (chooses or keeps_some(op) and operand == 0):
                 return set()
     return found
+
+
+def keeps_some(op: Op) -> bool:
+    """Whether elements of an operation's first operand are its result, except for some."""
+    return isinstance(op, TAKING) or (isinstance(op, increment_ops) and op.set_instead_of_inc)
 
 
 def _following(fgraph: Any, variable: Variable) -> list[Apply] | None:

@@ -25,7 +25,7 @@ from theanoguard._provenance import overflowed, thawed_variables
 from theanoguard._pytensor import IfElse, inner_graph, is_lazy
 from theanoguard._steps import ForeignError, foreign
 from theanoguard._values import arrays_in
-from theanoguard.guard.discarded import discarded, shown_where_chosen
+from theanoguard.guard.discarded import discarded, keeps_some, shown_where_chosen
 from theanoguard.guard.partly import Touch
 from theanoguard.guard.policy import Policy
 from theanoguard.guard.reporting import Observation
@@ -291,6 +291,9 @@ class SecondRun:
         ):
             if masks is not None and index not in again:
                 self._observe(replay, variable, value, masks, "node", index)
+        if keeps_some(node.op) and not any(made) and node.inputs[0] in self.found.discarded:
+            # What it has kept of a discarded value is discarded further on.
+            self.found.discarded |= shown_where_chosen(replay.fgraph, node.outputs[0])
         if self.policy.by_result:
             self._taint(replay, node, inputs, outputs, made)
 
