@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import theanoguard
-from theanoguard import _files, read_log
+from theanoguard import _files
 from theanoguard.guard.c import build
-from theanoguard.log import read_logs
+from theanoguard.log import read_log, read_logs
 
 WITHOUT = Path(__file__).parent / "without_posix"
 ROOT = Path(theanoguard.__file__).parents[1]
