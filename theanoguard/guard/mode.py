@@ -315,7 +315,6 @@ class GuardMode(WatchedMode):
             optimizer,
             db,
             anywhere=policy.anywhere,
-            restore=policy.restore,
             check_indices=policy.check_indices,
             names=policy.names,
         )

@@ -505,14 +505,14 @@ def overwritten(node: Apply) -> list[Variable]:
 def overwrites(node: Apply) -> list[tuple[Variable, int, int]]:
     """Return where a node writes: the variable that has the memory, the operand, and the output."""
     return [
-        (_root(node.inputs[i]), i, output)
+        (memory_of(node.inputs[i]), i, output)
         for output, sources in node.op.destroy_map.items()
         for i in sources
     ]
 
 
-def _root(variable: Variable) -> Variable:
-    """Follow views and overwritten values down to the memory they live in."""
+def memory_of(variable: Variable) -> Variable:
+    """Follow views and overwritten values down to the variable whose memory they live in."""
     while variable.owner is not None:
         node = variable.owner
         index = node.outputs.index(variable)

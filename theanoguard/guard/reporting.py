@@ -441,8 +441,8 @@ def _without_values(explanation: "Explanation") -> "Explanation":
     return replace(explanation, repro=replace(explanation.repro, call=None))
 
 
-# How the state of a random generator is read and set; to copy one takes much longer.
-_RANDOM_STATES: dict[type, tuple[Callable, Callable | None]] = {
+# How what an object holds is read and set.  (To copy a random generator takes much longer.)
+_STATES: dict[type, tuple[Callable, Callable | None]] = {
     np.random.Generator: (
         lambda generator: generator.bit_generator.state,
         lambda generator, state: setattr(generator.bit_generator, "state", state),
@@ -451,23 +451,33 @@ _RANDOM_STATES: dict[type, tuple[Callable, Callable | None]] = {
         lambda generator: generator.get_state(legacy=False),
         np.random.RandomState.set_state,
     ),
+    np.ndarray: (lambda array: array.copy(order="K"), np.copyto),
 }
 
 
 class Snapshot:
-    """The old value of a storage cell that holds no array.  Calling it puts the value back.
+    """The old value of a storage cell.  Calling it puts the value back, into the same array.
 
     Parameters
     ----------
     cell : list
+    buffer : ndarray or None
+        Where an array may be copied to, if it has the array's shape.
     """
 
-    def __init__(self, cell: list) -> None:
+    def __init__(self, cell: list, buffer: np.ndarray | None = None) -> None:
         self._cell = cell
         self.value = cell[0]
-        read, self._set_state = _RANDOM_STATES.get(type(self.value), (copy.deepcopy, None))
+        kind = np.ndarray if isinstance(self.value, np.ndarray) else type(self.value)
+        read, self._set_state = _STATES.get(kind, (copy.deepcopy, None))
+        if kind is np.ndarray and not self.value.flags.writeable:
+            self._set_state = None
         self._read = read
-        self._before = read(self.value)
+        if buffer is not None and buffer.shape == self.value.shape:
+            np.copyto(buffer, self.value)
+            self._before: Any = buffer
+        else:
+            self._before = read(self.value)
         self._after: list = []  # what `undo` has replaced
 
     def old(self) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any
 
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
@@ -14,8 +15,7 @@ from theanoguard._provenance import attach, leave_origins, watch_rewriting
 from theanoguard._pytensor import Mode, is_numeric, protect
 from theanoguard.guard.bounds import KeepsIndices, check_masks
 from theanoguard.guard.lost import POSITION, ShowLost
-from theanoguard.guard.partly import read_in_part
-from theanoguard.guard.plan import is_large_state, overwritten
+from theanoguard.guard.plan import overwritten
 from theanoguard.guard.policy import Exemptions, warn_of_unmatched
 
 # PyTensor 3.3 rewrites the body of a loop while it rewrites the graph around it.
@@ -30,13 +30,11 @@ class Watched(GraphRewriter):
         rewriter: GraphRewriter,
         keeps_inputs: bool,
         checks_masks: bool,
-        restore: bool,
         unused: set[str],
     ) -> None:
         self.rewriter = rewriter
         self.keeps_inputs = keeps_inputs
         self.checks_masks = checks_masks
-        self.restore = restore
         self.unused = unused
 
     def add_requirements(self, fgraph: FunctionGraph) -> Any:
@@ -48,13 +46,12 @@ class Watched(GraphRewriter):
         fgraph.attach_feature(KeepsIndices())
         # The inputs of a loop's body are the loop's own, which may overwrite its state.
         if self.keeps_inputs and not _inside.get():
-            # (to copy the state of a random generator is slow)
-            arrays = {v for v in fgraph.inputs if is_numeric(v.type)}
-            # An input that the user's own operation overwrites cannot be protected.  Of one that is
-            # read and updated in part, the few elements are copied before the call.
-            arrays.difference_update(read_in_part(fgraph), *map(overwritten, fgraph.apply_nodes))
-            if not self.restore:
-                arrays.difference_update(filter(is_large_state, fgraph.inputs))
+            # (To copy the state of a random generator is slow.  The linker has nodes that overwrite
+            # a shared variable write beside it.)
+            given = (v for v in fgraph.inputs if not isinstance(v, SharedVariable))
+            arrays = {v for v in given if is_numeric(v.type)}
+            # An input that the user's own operation overwrites cannot be protected.
+            arrays.difference_update(*map(overwritten, fgraph.apply_nodes))
             protect(fgraph, arrays)
         return self.rewriter.add_requirements(fgraph)
 
@@ -81,8 +78,6 @@ class WatchedMode(Mode):
         As for ``Mode``.
     anywhere : bool
         Whether they hide no Inf either.
-    restore : bool
-        Whether a failed call leaves the arrays of shared variables as they were.
     check_indices : bool
         Whether the length of a boolean index is checked where PyTensor's rewrites drop it.
     names : iterable of str
@@ -93,13 +88,11 @@ class WatchedMode(Mode):
         self,
         *args: Any,
         anywhere: bool = False,
-        restore: bool = True,
         check_indices: bool = True,
         names: Iterable[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._restore = restore
         self._check_indices = check_indices
         self._unused = set(names)
         self._optimizer: Any
@@ -111,5 +104,4 @@ class WatchedMode(Mode):
         backend = backend_of(self.linker)
         keeps_inputs = backend is not None and backend.keeps_arguments
         checks_masks = backend is not None and backend.drops_masks and self._check_indices
-        unused = self._unused
-        return Watched(super().optimizer, keeps_inputs, checks_masks, self._restore, unused)
+        return Watched(super().optimizer, keeps_inputs, checks_masks, self._unused)

@@ -7,7 +7,7 @@ import logging
 import shutil
 import sysconfig
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -15,10 +15,12 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from pytensor.link.c.exceptions import CompileError
 
 from theanoguard._files import replace_file
 from theanoguard._pytensor import c_compiler, compile_lock, config, library_extension
 from theanoguard._pytensor.machines import CHANGING_ARITHMETIC, changes_arithmetic
+from theanoguard.guard import spares
 
 logger = logging.getLogger("theanoguard")
 
@@ -34,12 +36,13 @@ FILES = (
     "sample.c",
     "kernel.c",
 )
+ENDING_FILES = ("kernel.h", "undo.c", "ending.c")  # (a library of its own, which builds fast)
 
 
-def source() -> str:
-    """Return the C source of the kernel, its files one after another."""
+def source(files: Iterable[str] = FILES) -> str:
+    """Return C files one after another; by default those of the kernel."""
     folder = resources.files("theanoguard.guard.c")
-    return "\n".join(folder.joinpath(name).read_text("utf-8") for name in FILES)
+    return "\n".join(folder.joinpath(name).read_text("utf-8") for name in files)
 
 
 def location(name: str = MODULE, text: str | None = None) -> Path:
@@ -95,8 +98,8 @@ def built(name: str = MODULE, text: str | None = None, include_dirs: Iterable[st
 
 
 def import_library(library: Path) -> ModuleType:
-    loader = importlib.machinery.ExtensionFileLoader(MODULE, str(library))
-    spec = importlib.machinery.ModuleSpec(MODULE, loader, origin=str(library))
+    loader = importlib.machinery.ExtensionFileLoader(library.stem, str(library))
+    spec = importlib.machinery.ModuleSpec(library.stem, loader, origin=str(library))
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
@@ -165,6 +168,21 @@ def load() -> ModuleType | None:
     if flags := changes_arithmetic():
         logger.warning("theanoguard: %s", told(flags))
     return module
+
+
+@lru_cache(maxsize=1)
+def ending() -> Callable:
+    """Return the class ``Ending`` of ``ending.c``; without a compiler, that of ``spares.py``.
+
+    The backends that compile a function as a whole need no compiler, so nothing is said.
+    """
+    if c_compiler() is None:
+        return spares.Ending
+    try:
+        return import_library(built("theanoguard_ending", source(ENDING_FILES))).Ending
+    except (CompileError, ImportError, OSError):
+        logger.debug("theanoguard: calls end in Python", exc_info=True)
+        return spares.Ending
 
 
 def told(flags: Iterable[str]) -> str:

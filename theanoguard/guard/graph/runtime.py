@@ -20,6 +20,7 @@ from theanoguard._backends import Backend
 from theanoguard._evaluate.replay import Kernels
 from theanoguard._event import Frame
 from theanoguard._pytensor import Container, map_storage, raise_with_op
+from theanoguard.guard.c import build
 from theanoguard.guard.c.linker import GuardLinker
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.graph.plan import FlaggedPlan
@@ -35,7 +36,7 @@ from theanoguard.guard.reporting import (
     note_on_loss,
 )
 from theanoguard.guard.rerun import Findings, SecondRun, frames_of
-from theanoguard.guard.spares import store
+from theanoguard.guard.spares import OVERWRITES, Turn
 from theanoguard.operations.domains import OutOfDomain
 
 logger = logging.getLogger("theanoguard")
@@ -98,6 +99,10 @@ class JittedRuntime(Reporter):
         self.snapshots: dict[Variable, Any] = {}
         self.saved: dict[Variable, SavedRows] = {}
         self.stored = [True]  # whether there is nothing to put back: the call has ended well
+        outputs = enumerate(self.fgraph.outputs)
+        # (An output that is an input has the storage of that.)
+        self._outputs = [(i, storage_map[v]) for i, v in outputs if v.owner is not None]
+        self.take_turns({})
         self.constants = plan.bad_constants
         self.every = policy.every
         self.kept = plan.kept
@@ -129,8 +134,14 @@ class JittedRuntime(Reporter):
             rows.forget()
         self.stored[0] = False
 
-    def ended(self, values: list) -> None:
-        """The call, which began with these values of its inputs, has ended well."""
+    def take_turns(self, spares: Mapping[Variable, list]) -> None:
+        """Have calls end so that updates are stored, and use these second buffers in turn."""
+        places = {v: i for i, v in enumerate(self.fgraph.inputs)}
+        turns = []
+        for v, output in self.plan.updates().items():
+            known = getattr(self.fgraph.outputs[output].tag, OVERWRITES, None) == places[v]
+            turns.append(Turn(output, self.cells[v], places[v], known, spares.get(v)))
+        self.ending = build.ending()(self._outputs, turns, self.stored)
 
     def enters_bad(self) -> bool:
         """Whether a constant is bad, or a shared variable that has been set since the last call."""
@@ -508,10 +519,8 @@ class JittedVM:
     Parameters
     ----------
     guard : JittedRuntime
-    inputs, outputs : list of list
+    inputs : list of list
         Storage cells.
-    updates : dict of int to list
-        The storage of what is updated, by the output that becomes its value.
     raise_other : callable
         ``raise_other(error)`` raises an error of the function.
     """
@@ -525,15 +534,10 @@ class JittedVM:
         self,
         guard: JittedRuntime,
         inputs: Sequence[list],
-        outputs: Sequence[list],
-        updates: Mapping[int, list],
         raise_other: Callable[[BaseException], NoReturn],
     ) -> None:
         self.guard = guard
         self.inputs = inputs
-        self._becoming = list(updates)
-        # What a call that ends well changes: all of it, or nothing if it is interrupted.
-        self._cells = [*outputs, *updates.values(), guard.stored]
         self._raise_other = raise_other
 
     def __call__(self) -> list:
@@ -547,9 +551,7 @@ class JittedVM:
                 error = guard.audit(results)
             if error is not None:
                 raise error from None
-            store(self._cells, [*results, *[results[i] for i in self._becoming], True])
-            guard.ended(values)
-            return list(results)
+            return guard.ending(values, results)
         except BaseException as other:
             if error is other or guard.stored[0]:
                 raise
@@ -634,9 +636,7 @@ class GuardedLinker:
 
         guard = self.runtime(order, input_storage, storage_map)
         inputs = [storage_map[v] for v in fgraph.inputs]
-        outputs = [storage_map[v] for v in fgraph.outputs]
-        updates = {i: storage_map[v] for v, i in guard.plan.updates().items()}
-        vm = JittedVM(guard, inputs, outputs, updates, raise_other)
+        vm = JittedVM(guard, inputs, raise_other)
         vm.allow_gc = self.allow_gc
         vm.storage_map = storage_map
         return (

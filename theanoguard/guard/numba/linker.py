@@ -43,7 +43,7 @@ from theanoguard.guard.plan import is_list
 from theanoguard.guard.policy import Policy
 from theanoguard.guard.reporting import Recorder, Snapshot
 from theanoguard.guard.rerun import Findings
-from theanoguard.guard.spares import second_buffer, spare_of, take_turns
+from theanoguard.guard.spares import second_buffer, spare_of, write_beside
 from theanoguard.operations.domains import check_parameters
 from theanoguard.ops.print import PrintBeside
 
@@ -174,9 +174,9 @@ class NumbaRuntime(JittedRuntime):
             v: self.saved.get(v) or SavedRows(self.cells[v], self.cells.get(parts[v].index[0]))
             for v in saved
         }
-        places = {v: i for i, v in enumerate(self.fgraph.inputs)}
-        self.spares = {v: spare_of(self.cells[v]) for v in spared}
-        self._turns = [(places[v], self.cells[v], spare) for v, spare in self.spares.items()]
+        self.spares = {v: spare_of(self.cells[v]) for v in (*spared, *self.overwritten)}
+        self._buffers = [(self.cells[v], self.spares[v]) for v in spared]
+        self.take_turns(self.spares)
 
     @cached_property
     def plain(self) -> Callable:
@@ -209,7 +209,7 @@ class NumbaRuntime(JittedRuntime):
             return (), error
         try:
             if run is self.run:
-                buffers = [second_buffer(cell[0], spare) for _, cell, spare in self._turns]
+                buffers = [second_buffer(cell[0], spare) for cell, spare in self._buffers]
                 memories = [rows.memory() for rows in self.saved.values()]
                 results = run(*values, *buffers, *memories, self.signals)
             else:
@@ -231,11 +231,6 @@ class NumbaRuntime(JittedRuntime):
         elif self.kept and run is self.run:
             self.keep(results)
         return results, None
-
-    def ended(self, values: list) -> None:
-        for i, cell, spare in self._turns:
-            before, values[i] = [values[i]], None
-            take_turns(cell, spare, before)
 
     def begin(self) -> Callable:
         """Take snapshots, and look at inputs that have been set; return the program of the call."""
@@ -261,7 +256,8 @@ class NumbaRuntime(JittedRuntime):
         """Return what puts back the value of an input that the call overwrites."""
         touch = self.written.get(variable)
         if touch is None:
-            return Snapshot(cell)
+            is_array = type(cell[0]) is np.ndarray
+            return Snapshot(cell, second_buffer(cell[0], spare_of(cell)) if is_array else None)
         try:
             return PartSnapshot(cell, touch.where(lambda v: self.cells[v][0]))
         except IndexError as error:
@@ -355,6 +351,7 @@ class NumbaGuardLinker(GuardedLinker, NumbaLinker):
     ) -> NumbaRuntime:
         code, _ = numba_code()
         fgraph = self.fgraph
+        write_beside(fgraph, self.policy.restore)
         with watch_rewriting():
             prepare = bounds.check_masks if self.policy.check_indices else None
             inner_graphs = partial(code.inner_graphs, prepare=prepare)
