@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 from docutils import nodes
+from numpydoc.docscrape import FunctionDoc
 from sphinx.util.docutils import SphinxDirective
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -175,6 +176,41 @@ class PlanRules(FromCode):
         return list_table(("reason", "what it means"), *REASONS.items())
 
 
+SETTINGS = {
+    "Errors": "nan_is_error inf_is_error big_is_error big_threshold check_integers judge",
+    "Values and calls that are checked": "check_inputs check_indices exempt every precision audit",
+    "Reaction": "action restore when tell_fate log max_events history",
+    "Compiling": "backend linker optimizer db",
+}
+"""The arguments of ``GuardMode``, by group."""
+
+
+class Settings(FromCode):
+    """Tables of the settings of ``GuardMode``, from its signature and its docstring."""
+
+    def lines(self):
+        mode = theanoguard.GuardMode
+        documented = FunctionDoc(mode)["Parameters"]
+        effects = {n: " ".join(p.desc) for p in documented for n in p.name.split(", ")}
+        parameters = inspect.signature(mode).parameters
+        if sorted(effects) != sorted(parameters):
+            raise self.error("the docstring and the arguments of GuardMode differ")
+        grouped = {name for names in SETTINGS.values() for name in names.split()}
+        others = " ".join(name for name in parameters if name not in grouped)
+        lines = []
+        for group, names in (SETTINGS | ({"Others": others} if others else {})).items():
+            rows = [("argument", "default", "effect", "backends")]
+            for name in names.split():
+                first, *others = re.split(r"(?<=\.)\s", effects[name])
+                only = re.match(r"Only for ([\w ,]+?)(\.|, which|, whose)", first)
+                backends, effect = (only[1], others[:2]) if only else ("all", [first, *others[:1]])
+                default = parameters[name].default
+                default = f"``{default:g}``" if isinstance(default, float) else f"``{default!r}``"
+                rows.append((f"``{name}``", default, " ".join(effect), backends))
+            lines += [f".. rubric:: {group}", "", *csv_table(rows)]
+        return lines
+
+
 class Rooms(FromCode):
     """The rooms of the package, layer by layer, with what their docstrings begin with."""
 
@@ -284,6 +320,7 @@ def setup(app):
     app.add_directive("public-entries", PublicEntries)
     app.add_directive("plan-rules", PlanRules)
     app.add_directive("rooms", Rooms)
+    app.add_directive("settings", Settings)
     app.add_directive("faults", Faults)
     app.add_directive("identities", Identities)
     app.add_directive("measurements", Measurements)

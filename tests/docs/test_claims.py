@@ -203,7 +203,7 @@ LABORATORY = re.compile(
     r"20\d\d-\d\d-\d\d|\d{1,2} (January|November|December) 20\d\d|other programs|EPYC|Xeon|Zen 4"
     r"|busy machine|loaded machine|shared machine.*measured",
 )
-LEFT = ("lint", "precision", "pymc")
+LEFT = ("precision",)
 
 
 @pytest.mark.parametrize(

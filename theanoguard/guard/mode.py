@@ -144,13 +144,14 @@ class GuardMode(WatchedMode):
 
     Parameters
     ----------
-    nan_is_error, big_is_error : bool or None
-        Whether NaN, and big values, are errors.  None takes PyTensor's flags
-        ``NanGuardMode__nan_is_error`` and ``NanGuardMode__big_is_error``.
+    nan_is_error : bool or None
+        Whether NaN is an error.  None takes PyTensor's flag ``NanGuardMode__nan_is_error``.
     inf_is_error : bool, "origin", "any" or None
-        Whether infinite values are errors.  True or "origin" reports an infinite or big value where
-        an operation makes it from operands that are neither, and where it enters with an input or a
-        shared variable.  "any" reports it wherever it appears.
+        True or "origin" reports an infinite or big value where an operation makes it from operands
+        that are neither, and where it enters with an input or a shared variable.  "any" reports it
+        wherever it appears, and False nowhere, unless it is big.
+    big_is_error : bool or None
+        Whether big values are errors.  None takes PyTensor's ``NanGuardMode__big_is_error``.
     optimizer : str, RewriteDatabaseQuery or GraphRewriter
         As for ``pytensor.compile.mode.Mode``.
     linker : str, Linker or None
@@ -171,11 +172,11 @@ class GuardMode(WatchedMode):
         Whether inputs, shared variables and constants are checked.  With "trusted", the guard reads
         a shared variable that still holds the same array only in every sixteenth call.
     restore : bool
-        With False, a call overwrites the arrays of shared variables in place, as it does without
-        the guard, and keeps no second copy of them.  The guard raises before the first of them is
-        overwritten if the bad value has shown by then.  A bad value that shows later, such as one
-        that the update itself makes, leaves the new values in the shared variables.  On JAX and
-        PyTorch, which overwrite nothing, it has no effect.
+        Only for C and Numba, whose calls overwrite arrays.  With False, a call overwrites the
+        arrays of shared variables in place, as it does without the guard, and keeps no second copy
+        of them.  The guard raises before the first of them is overwritten if the bad value has
+        shown by then.  A bad value that shows later, such as one that the update itself makes,
+        leaves the new values in the shared variables.
     judge : {"node", "result"} or callable
         With "result", a bad value is reported only if an output or an update of the call is bad.
         ``judge(results)`` decides from the list of outputs and updates.  It must be picklable if
