@@ -1,7 +1,7 @@
 """A fuzzer: random graphs as written against rewritten ones; prints a table for the release.
 
     python -m benchmarks.rewrites --seconds 300 --seed 0
-    python -m benchmarks.rewrites --seconds 300 --rst docs/rewrites.rst
+    python -m benchmarks.rewrites --seconds 300 --write
 
 Graphs are made of the elementwise operations in the tables of ``theanoguard.operations`` and of
 reductions, indexing, updates of elements, joins, shapes, linear algebra, ``switch`` and ``alloc``.
@@ -11,6 +11,9 @@ and confirmed on the C backend.
 """
 
 import argparse
+import csv
+import datetime
+import io
 import time
 import warnings
 from collections.abc import Iterator
@@ -381,48 +384,33 @@ ORDER = ("value changed", "bad value made", "error lost", "error made", "digits 
 
 
 def table(cases: list[Case]) -> str:
-    """Return the table as reStructuredText."""
-    lines = [".. list-table::", "   :header-rows: 1", ""]
-    header = ("kind", "graph and inputs", "as written", "after rewriting", "excluding")
-    rows = [header]
+    """Return the table as CSV, with cells in reStructuredText."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("kind", "graph and inputs", "as written", "after rewriting", "excluding"))
     for kind in ORDER:
         found = sorted((c for c in cases if c.change.kind == kind), key=lambda c: c.size)
-        for case in found:
-            graph, own, compiled, rewrites = (f"``{cell}``" for cell in texts(case))
-            rows.append((kind, graph, own, compiled, rewrites))
-    for row in rows:
-        first, *others = row
-        lines += [f"   * - {first}", *(f"     - {cell}" for cell in others)]
-    return "\n".join(line.rstrip() for line in lines)
+        writer.writerows((kind, *(f"``{cell}``" for cell in texts(case))) for case in found)
+    return text.getvalue()
 
 
 PAGE = """\
-What rewriting changes
-======================
+# PyTensor's rewrites.  ``python -m benchmarks.rewrites --write`` writes this file.
 
-This page lists graphs whose result PyTensor {release} changes when it rewrites them.
-:doc:`compare` finds such changes in your own function, and ``pytest --guard=rewrites`` in the
-functions of a test suite.
-
-Each row is the smallest graph found of its kind.  ``mode.excluding(...)`` with the names in the
-last column avoids the change:
-
-.. code-block:: python
-
-   mode = pytensor.compile.mode.get_default_mode().excluding("local_div_by_one")
-
-{table}
-
-Not in the table: changes by {harmless} further sets of rewrites in which only a NaN or an Inf is
-lost, because it is not computed any more (``x / x`` is 1 at 0).  Such a change is no fault.
-
-The command that made this page tried {tried} random graphs, and left out {left_out} that could not
-be built or compiled:
-
-.. code-block:: console
-
-   $ python -m benchmarks.rewrites --seconds {seconds:g} --seed {seed} --rst docs/rewrites.rst
+[[table]]
+title = "What PyTensor's rewrites change"
+text = \"""
+Each row is the smallest graph found of its kind, of {tried} random graphs ({left_out} could not \
+be compiled).  ``mode.excluding(...)`` with the names in the last column avoids the change.  In \
+{harmless} further sets of rewrites only a NaN or an Inf is lost, because it is not computed any \
+more (``x / x`` is 1 at 0).\"""
+versions = "PyTensor {release}"
+date = "{date}"
+command = "python -m benchmarks.rewrites --seconds {seconds:g} --seed {seed} --write"
+csv = \"""
+{table}\"""
 """
+MEASUREMENTS = Path(__file__).parents[1] / "docs" / "measurements" / "rewrites.toml"
 
 
 def main() -> None:
@@ -430,7 +418,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rst", type=Path, help="write the page of the docs")
+    parser.add_argument("--write", action="store_true", help="write the table of the docs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     with np.errstate(all="ignore"):
@@ -438,15 +426,16 @@ def main() -> None:
     harmless = sum(not case.change.is_fault for case in cases)
     page = PAGE.format(
         release=pytensor.__version__,
-        table=table(cases),
+        table=table(cases).replace("\\", "\\\\"),
+        date=datetime.date.today().isoformat(),
         harmless=harmless,
         tried=tried,
         left_out=left_out,
         seconds=arguments.seconds,
         seed=arguments.seed,
     )
-    if arguments.rst is not None:
-        arguments.rst.write_text(page, encoding="utf-8")
+    if arguments.write:
+        MEASUREMENTS.write_text(page, encoding="utf-8")
     print(page)
 
 

@@ -46,4 +46,4 @@ def test_a_change_is_shrunk():
     assert least.size == 1
     assert rewrites.texts(least)[0].startswith("v0 // 1; v0 = 3.55")
     table = rewrites.table([least])
-    assert "* - value changed" in table and "- ``local_div_by_one``" in table
+    assert "\nvalue changed," in table and ",``local_div_by_one``" in table

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def page(name):
 
 def dedented(block):
     """The lines of a directive without the indentation, and its options."""
-    lines = re.sub(r"^   ", "", block, flags=re.MULTILINE).split("\n")
+    lines = textwrap.dedent(block).split("\n")
     options = {}
     while lines and (match := re.match(r":([\w-]+):(.*)", lines[0])):
         options[match[1]] = match[2].strip()
@@ -152,3 +153,14 @@ def test_every_block_is_run(name):
                 assert language == "console" or (language == "python" and "caption" in options)
         elif ">>>" in match["body"]:
             assert match["kind"] in RUN_BY_SPHINX
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in DOCS.glob("*.rst")))
+def test_every_program_has_a_file_name_and_its_imports(name):
+    for language, options, text in code_blocks(name):
+        if language != "python":
+            continue
+        assert options.get("caption", "").endswith((".py", ".ipynb")), text
+        used = {"np", "pt", "pm", "pytensor", "theanoguard"} & set(re.findall(r"\b(\w+)\.", text))
+        imported = re.findall(r"^\s*(?:import|from) .*", text, re.MULTILINE)
+        assert used <= set(re.findall(r"\w+", " ".join(imported))), text
