@@ -653,7 +653,7 @@ def test_a_formula_of_integers_has_an_exact_value_and_another_form(dtype):
     n = pt.vector("n", dtype=dtype)
     error = error_of([n], pt.log(0.3 + pt.exp(8 * n)), [np.array([1, 100], dtype)])
     assert "In exact arithmetic element [1] of the result is 800; " in unwrapped(error)
-    assert "With pt.softplus(8 * n - np.log(0.3)) + np.log(0.3) on line" in unwrapped(error)
+    assert "With theanoguard.stable.logaddexp(np.log(0.3), 8 * n) on line" in unwrapped(error)
 
 
 def test_a_constant_matrix_is_transposed_as_its_product_needs_it():
@@ -671,8 +671,9 @@ def test_a_constant_is_printed_with_the_digits_of_its_dtype(c):
     x = pt.fvector("x")
     c32 = np.float32(c)
     error = error_of([x], pt.log(c32 + pt.exp(x)), [np.array([1.0, 200.0], "float32")])
-    number = rf"np\.log\((c32|{c:g})\)"
-    assert re.search(rf"pt\.softplus\(x - {number}\) \+ {number}", unwrapped(error))
+    (text,) = re.findall(r"With (.*) on line \d+ this call", unwrapped(error))
+    found = eval(text, {"pt": pt, "np": np, "theanoguard": theanoguard, "x": x, "c32": c32})
+    assert "c32" in text and found.type.dtype == "float32"
 
 
 def test_a_sum_of_exponentials_over_all_axes_keeps_them():
@@ -706,7 +707,10 @@ def test_a_remedy_reaches_all_uses_of_an_operation():
     rate = OpFromGraph([z], [pt.log(3 + pt.exp(z))])
     x, y = pt.dvectors("x", "y")
     error = error_of([x, y], [(rate(y) - rate(x)).sum()], [[0.5, 900.0], [800.0, 0.2]])
-    assert "pt.softplus(z - np.log(3)) + np.log(3) on line" in str(error)
+    (line,) = [line for line in str(error).splitlines() if line.startswith("  + rate = ")]
+    (text,) = re.findall(r"\[z\], \[(.*)\]\)$", line)
+    found = eval(text, {"pt": pt, "np": np, "theanoguard": theanoguard, "z": z})
+    np.testing.assert_allclose(found.eval({z: [0.5, 900.0]}), [np.log(3 + np.exp(0.5)), 900.0])
 
 
 def test_a_jacobian_has_the_line_and_the_origin_of_the_forward_pass():
@@ -731,7 +735,7 @@ def test_an_underflow_in_a_loop_is_told_in_the_forward_pass():
     error = error_of([y, s], [loss, pytensor.grad(loss, s)], [np.full(20, 10.0), 1.0])
     assert str(error).startswith("Inf in log: log(0.0) = -inf")
     hint = error.explanation.cause.hint
-    assert "the state of the loop in logarithms on lines" in hint.text
+    assert "logarithms for the state of the loop on line" in hint.text
     assert hint.text.endswith("this call gives -1999.3 and a finite gradient.")
     assert hint.change == ()  # (a loop is said in words)
 

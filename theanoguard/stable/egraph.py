@@ -8,7 +8,7 @@ nearest to it.
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -24,6 +24,8 @@ Node: TypeAlias = tuple
 ("var", name) or ("axes", axes)."""
 
 LEAVES = ("num", "var", "axes")
+NEAR = 900
+"""A limit is taken from values at a distance of two to this negative power."""
 LOST = 64.0
 """The error in bits of a value that is not finite."""
 
@@ -40,11 +42,14 @@ class Points:
         The number of elements along an axis, counted from the end.
     weights : ndarray
         Of each point.
+    moved : dict of str to ndarray
+        How far leaves are moved for an exact value, in units of 2**-900.
     """
 
     values: Mapping[str, np.ndarray]
     lengths: Mapping[int, int]
     weights: np.ndarray
+    moved: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def dtype(self) -> np.dtype:
@@ -77,8 +82,12 @@ class Points:
         kind, what = node
         if kind == "axes":
             return what
+        if kind == "var" and exact:
+            found = to_balls(self.values[what])
+            steps = self.moved.get(what)
+            return found if steps is None else found + to_balls(steps) * arb(2) ** -NEAR
         if kind == "var":
-            return to_balls(self.values[what]) if exact else self.values[what]
+            return self.values[what]
         shape = (1,) * next(iter(self.values.values())).ndim
         if exact:
             return np.full(shape, arb(what.numerator) / arb(what.denominator), dtype=object)

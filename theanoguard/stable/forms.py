@@ -4,6 +4,7 @@ Nothing is hidden: NaN stays NaN.  Python numbers take the dtype of the argument
 not upcast.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -466,6 +467,95 @@ def log_erfc(x: TensorLike) -> Variable:
     (middle,) = _constants(x, 0.5)
     above = pt.log(pt.erfcx(pt.maximum(x, middle))) - pt.sqr(x)
     return pt.switch(pt.gt(x, middle), above, pt.log1p(-pt.erf(pt.minimum(x, middle))))
+
+
+@checked
+def exprel(x: TensorLike) -> Variable:
+    """Return ``expm1(x) / x``, and 1 at 0.
+
+    Parameters
+    ----------
+    x : TensorVariable
+
+    Returns
+    -------
+    TensorVariable
+        The error is at most 4 ulp.  The gradient at 0 is 1/2.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from theanoguard import stable
+    >>> stable.exprel(pt.as_tensor([0.0, 1e-9])).eval()
+    array([1., 1.])
+    """
+    return _with_series(x, 0.05, lambda y: pt.expm1(y) / y, _EXPREL)
+
+
+@checked
+def log1prel(x: TensorLike) -> Variable:
+    """Return ``log1p(x) / x``, and 1 at 0.
+
+    Parameters
+    ----------
+    x : TensorVariable
+
+    Returns
+    -------
+    TensorVariable
+        The error is at most 4 ulp.  The gradient at 0 is -1/2.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from theanoguard import stable
+    >>> stable.log1prel(pt.as_tensor([0.0, 1e-9])).eval()
+    array([1., 1.])
+    """
+    return _with_series(x, 0.02, lambda y: pt.log1p(y) / y, _LOG1PREL)
+
+
+@checked
+def sinc(x: TensorLike) -> Variable:
+    """Return ``sin(x) / x``, and 1 at 0.
+
+    Parameters
+    ----------
+    x : TensorVariable
+
+    Returns
+    -------
+    TensorVariable
+        The error is at most 4 ulp.  The gradient at 0 is 0.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from theanoguard import stable
+    >>> stable.sinc(pt.as_tensor([0.0, 1e-9])).eval()
+    array([1., 1.])
+    """
+    return _with_series(x, 0.3, lambda y: pt.sin(y) / y, _SINC)
+
+
+# The coefficients of their Taylor series, from the constant on.
+_EXPREL = [1 / math.factorial(n + 1) for n in range(11)]
+_LOG1PREL = [(-1) ** n / (n + 1) for n in range(13)]
+_SINC = [0.0 if n % 2 else (-1) ** (n // 2) / math.factorial(n + 1) for n in range(15)]
+
+
+def _with_series(
+    x: TensorLike, size: float, formula: Callable, coefficients: Sequence[float]
+) -> Variable:
+    """Return a formula; near 0, its series.  Each gets operands that are safe for it."""
+    x = _as_float(x)
+    limit, zero, one = _constants(x, size, 0, 1)
+    is_near = pt.lt(pt.abs(x), limit)
+    near = pt.switch(is_near, x, zero)
+    *rest, total = _constants(x, *coefficients)
+    for c in reversed(rest):
+        total = c + total * near
+    return pt.switch(is_near, total, formula(pt.switch(is_near, one, x)))
 
 
 # ---------------------------------------------------------------- what they share

@@ -277,6 +277,22 @@ sinh(a) - sinh(b) -> 2 * (cosh((a + b) / 2) * sinh((a - b) / 2))
 cosh(a) - cosh(b) -> 2 * (sinh((a + b) / 2) * sinh((a - b) / 2))
 tanh(a) - tanh(b) -> sinh(a - b) / (cosh(a) * cosh(b))
 
+[removable singularities, by their definitions]
+expm1(a) / a -> exprel(a)                           if a != 0
+a / expm1(a) -> 1 / exprel(a)                       if a != 0
+expm1(a * b) / a -> b * exprel(a * b)               if a != 0, b != 0
+(exp(a) - exp(b)) / (a - b) -> exp(b) * exprel(a - b)   if a != b
+(exp(-(a * c)) - exp(-(b * c))) / (b - a) -> c * (exp(-(b * c)) * exprel((b - a) * c)) if a != b
+d / (b - a) * (exp(-a * c) - exp(-b * c)) -> d * (c * (exp(-b * c) * exprel((b - a) * c))) if a != b
+log1p(a) / a -> log1prel(a)                         if a > -1, a != 0
+log1p(a * b) / a -> b * log1prel(a * b)             if a * b > -1, a != 0, b != 0
+(1 + 1 / a) * log1p(a * b) -> (a + 1) * (b * log1prel(a * b))   if a * b > -1, a != 0, b != 0
+sin(a) / a -> sinc(a)                               if a != 0
+sin(a / 2) / a -> sinc(a / 2) / 2                   if a != 0
+(1 - cos(a)) / a**2 -> sinc(a / 2)**2 / 2           if a != 0
+(1 - cos(a)) / a -> sin(a / 2) * sinc(a / 2)        if a != 0
+a**b -> switch(gt(a, 0), switch(gt(a, 0), a, 1)**b, 0)   if a > 0, b > 0
+
 [trigonometric functions: DLMF 4.21, 4.24]
 1 - cos(a) -> 2 * sin(a / 2)**2
 cos(a) - 1 -> -2 * sin(a / 2)**2
@@ -376,7 +392,9 @@ a / sum(i, a) -> softmax(i, log(a))                 if a > 0
 sum(i, log_softmax(i, a) * softmax(i, a)) -> sum(i, a * softmax(i, a)) - logsumexp(i, a)
 
 [moments: Chan, Golub and LeVeque, The American Statistician 37 (1983)]
-mean(i, a**2) - mean(i, a)**2 -> mean(i, (a - mean(i, a))**2)
+mean(i, (a - mean(i, a))**2) -> variance(i, a)
+mean(i, a**2) - mean(i, a)**2 -> variance(i, a)
+sum(i, (a - mean(i, a))**2) -> len(i) * variance(i, a)
 mean(i, a * b) - mean(i, a) * mean(i, b) -> mean(i, (a - mean(i, a)) * (b - mean(i, b)))
 sum(i, a**2) - len(i) * mean(i, a)**2 -> sum(i, (a - mean(i, a))**2)
 sum(i, a**2) - sum(i, a)**2 / len(i) -> sum(i, (a - mean(i, a))**2)

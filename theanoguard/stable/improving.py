@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from flint import arb
 from pytensor.graph.basic import Apply, Constant, Variable
 
 from theanoguard._arguments import checked, filtered, refuse
@@ -19,7 +20,7 @@ from theanoguard._exact.twin import evaluate
 from theanoguard._provenance.designating import made_by_grad
 from theanoguard._shown import displayed
 from theanoguard._steps import as_raised
-from theanoguard.stable.egraph import LOST, EGraph, Points, errors, rules_of, with_bits
+from theanoguard.stable.egraph import LOST, NEAR, EGraph, Points, errors, rules_of, with_bits
 from theanoguard.stable.identities import IDENTITIES, Term, tidied
 from theanoguard.stable.operations import OPERATIONS
 from theanoguard.stable.patterns import rebuild
@@ -39,6 +40,9 @@ WIDTH = 4
 """The elements of a long axis that the search looks at."""
 CANDIDATES = 8
 SLOPES = 12
+DIFFERENTIATED = 6
+"""The largest number of formulas of which the gradients are compared."""
+SAFE_BRANCHES = "switch(c, f(a), b) = switch(c, f(switch(c, a, 1)), b)"
 SEARCHES = 4
 """The largest number of formulas around an operation that are searched."""
 BITS = (192, 1100, 4400)
@@ -337,8 +341,29 @@ class _Part:
                 break
         self.bits = bits
         accurate = [x.is_exact() or x.rel_accuracy_bits() > 64 for x in found.ravel()]
-        nan = np.array(accurate, bool).reshape(found.shape)
-        return np.where(nan, found, NONE)
+        known = np.array(accurate, bool).reshape(found.shape)
+        found = np.where(known, found, NONE)
+        missing = ~known.reshape(len(known), -1).all(axis=1)
+        if missing.any() and len(missing) == len(points.weights):
+            for k in np.flatnonzero(missing & (points.weights >= 4)):
+                found[k] = self._limit(points, term, k)
+        return found
+
+    def _limit(self, points: Points, term: Term, k: int) -> np.ndarray:
+        """Return the values that a term tends to at a point, from whatever side."""
+        rng = np.random.default_rng(5)
+        here = {n: v[k : k + 1] for n, v in points.values.items()}
+        near = []
+        with with_bits(BITS[-1]):
+            for _ in range(3):
+                steps = {
+                    n: rng.uniform(1, 2, v.shape) * rng.choice([-1, 1], v.shape)
+                    for n, v in here.items()
+                    if n in self._wrt
+                }
+                moved = Points(here, points.lengths, points.weights[k : k + 1], steps)
+                near.append(moved.value(term, exact=True)[0])
+            return np.frompyfunc(_common, 3, 1)(*near)
 
     # -- before
 
@@ -416,8 +441,24 @@ class _Part:
         exact = []
         for values, _ in self._slope_points:
             found = evaluate(old, values, masked_gradients=True, decides=True, seconds=0.5)
-            exact.append([np.asarray(to_floats(e.value), float) for e in found])
+            right = [np.asarray(to_floats(e.value), float) for e in found]
+            value = Replay(None, values, self.replay.kernels).value(self._as_written)
+            if np.isnan(value).any():  # (a limit, at which the formula has no gradient)
+                right = [np.full_like(r, np.nan) for r in right]
+            exact.append(right)
         return exact, self._errors_of_slope(old, exact)
+
+    @cached_property
+    def _known_slopes(self) -> dict[Term, Any]:
+        return {}
+
+    def _slope_errors(self, term: Term) -> list[tuple[float, float]] | None:
+        """Return the errors of the gradient of a term, and weights; None if it has no gradient."""
+        if term not in self._known_slopes:
+            slope = self._slope_of(self.formula.expression(term, views=False))
+            found = None if slope is None else self._errors_of_slope(slope, self._slopes[0])
+            self._known_slopes[term] = found
+        return self._known_slopes[term]
 
     def _errors_of_slope(
         self, slope: list[Variable], exact: list[Any]
@@ -446,7 +487,11 @@ class _Part:
 
     @cached_property
     def _old_slope(self) -> list[Variable] | None:
-        return self._slope_of(self.formula.expression(self.formula.term, views=False))
+        return self._slope_of(self._as_written)
+
+    @cached_property
+    def _as_written(self) -> Variable:
+        return self.formula.expression(self.formula.term, views=False)
 
     @cached_property
     def _many(self) -> dict[int, dict[Variable, Any]]:
@@ -483,12 +528,52 @@ class _Part:
             bits = _by_point(errors(points.value(term, exact=False), exact))
             return near, round(2 * float(bits.mean())), size_of(term)
 
-        plain = [(term, used) for term, _, used in sorted(self._equal_terms(), key=rank)]
+        ranked = sorted(self._equal_terms(), key=rank)
+        best = [found for found in ranked if rank(found)[0] == rank(ranked[0])[0]][:DIFFERENTIATED]
+        by_slope = {term: self._slope_rank(term) for term, _, _ in best} if self._wrt else {}
+        ranked.sort(key=lambda found: (rank(found)[0], by_slope.get(found[0], (LOST,))))
+        plain = [(term, used) for term, _, used in ranked]
         yield from plain
+        if (masked := self._with_safe_branches(self.formula.term)) != self.formula.term:
+            yield masked, (SAFE_BRANCHES,)
         if self._wrt:
             for term, used in plain[:3]:
                 for chosen in self._by_ranges(term):
                     yield chosen, used
+
+    def _slope_rank(self, term: Term) -> tuple[float, ...]:
+        """Return what is small if the gradient is accurate near the inputs, then elsewhere."""
+        found = self._slope_errors(term) if self._slopes[1] else []
+        if found is None:
+            return (LOST,)
+        near, far = ([e for e, w in found if (w > 1) == side] for side in (True, False))
+        return max(near, default=0.0) // 8, float(np.mean(far or [0.0])) // 16
+
+    def _with_safe_branches(self, term: Term) -> Term:
+        """Return a term whose switches give each branch operands for which it is chosen.
+
+        A gradient goes through both branches, so 0 times Inf is NaN where a branch is not chosen.
+        """
+        if not isinstance(term, tuple) or OPERATIONS[term[0]].reduces:
+            kept = 2 if isinstance(term, tuple) else 0
+            return (*term[:kept], *map(self._with_safe_branches, term[kept:])) if kept else term
+        head, *operands = term
+        operands = [self._with_safe_branches(x) for x in operands]
+        if head != "switch":
+            return (head, *operands)
+        condition, *branches = operands
+        holds = self._points.value(condition, exact=False)
+        values = [self._points.values[n] for n in self._wrt]
+        holds, *arrays = np.broadcast_arrays(holds, *values)
+        for i, where in enumerate((holds != 0, holds == 0)):
+            if isinstance(branches[i], tuple) and where.any():
+                safe = {n: _short(a[where][0]) for n, a in zip(self._wrt, arrays, strict=True)}
+                others = {
+                    n: ("switch", condition, *((n, x) if i == 0 else (x, n)))
+                    for n, x in safe.items()
+                }
+                branches[i] = _put(branches[i], others)
+        return ("switch", condition, *branches)
 
     def _by_ranges(self, term: Term) -> Iterator[Term]:
         """Yield choices between a term and the formula, by the value of a leaf."""
@@ -556,7 +641,7 @@ class _Part:
             slope = self._slope_of(self.formula.expression(term, views=False))
             if slope is None:
                 return None
-            found = self._errors_of_slope(slope, self._slopes[0])
+            found = self._slope_errors(term) or []
             old = np.array([e for e, _ in self._slopes[1]])
             if not _is_kept(old, np.array([e for e, _ in found]), SLOPE):
                 return None
@@ -605,6 +690,14 @@ class _Part:
 
     def _ulp(self, bits: float) -> float:
         return float("inf") if bits >= LOST else float(2**bits - 1)
+
+
+def _common(*near: Any) -> Any:
+    """Return the limit of three values near a point; not a number if they differ."""
+    if all(abs(x) < arb(2) ** (-NEAR // 2) for x in near):
+        return arb(0)
+    apart = max(abs(x - near[0]) for x in near)
+    return near[0].mid() if apart < abs(near[0]) * arb(2) ** (-NEAR // 2) else NONE
 
 
 def _is_kept(old: np.ndarray, new: np.ndarray, kept: Any) -> bool:

@@ -59,6 +59,8 @@ def _comparison(sign: str, floats: Callable, kind: type) -> Operation:
         return arb(of_middles(x.mid(), y.mid()) if known is None else known)
 
     exact = np.frompyfunc(decide, 2, 1)
+    if sign.isidentifier() or "." in sign:  # (for variables, == compares the objects)
+        return Operation(f"{sign}({{0}}, {{1}})", floats, exact)
     return Operation(f"{{0}} {sign} {{1}}", floats, exact, level=1, size=2)
 
 
@@ -72,6 +74,10 @@ def _total(axes: Sequence[int], x: np.ndarray) -> np.ndarray:
 
 def _mean(axes: Sequence[int], x: np.ndarray) -> np.ndarray:
     return _total(axes, x) / _length(axes, x)
+
+
+def _variance(axes: Sequence[int], x: np.ndarray) -> np.ndarray:
+    return _mean(axes, (x - _mean(axes, x)) ** 2)
 
 
 def _length(axes: Sequence[int], x: np.ndarray) -> int:
@@ -128,6 +134,19 @@ def _hypot(x: arb, y: arb) -> arb:
     return (x * x + y * y).sqrt()
 
 
+def _ratio(function: Callable[[arb], arb]) -> Callable[[arb], arb]:
+    """Return f(x) / x, which is 1 at 0."""
+    return lambda x: arb(1) if x.is_zero() else function(x) / x
+
+
+def _float_ratio(function: Callable) -> Callable:
+    def found(x: np.ndarray) -> np.ndarray:
+        safe = np.where(x == 0, 1, x).astype(x.dtype)
+        return np.where(x == 0, 1, function(safe) / safe).astype(x.dtype)
+
+    return found
+
+
 def _exp_sum(axes: Sequence[int], x: np.ndarray) -> np.ndarray:
     return _total(axes, np.asarray(_exp(x)))
 
@@ -170,6 +189,11 @@ OPERATIONS: dict[str, Operation] = {
     "logerfc": _elementwise(
         "theanoguard.stable.log_erfc({0})", _logerfc, lambda x: x.erfc().log(), size=4
     ),
+    "exprel": _elementwise("theanoguard.stable.exprel({0})", special.exprel, _ratio(arb.expm1)),
+    "log1prel": _elementwise(
+        "theanoguard.stable.log1prel({0})", _float_ratio(np.log1p), _ratio(arb.log1p)
+    ),
+    "sinc": _elementwise("theanoguard.stable.sinc({0})", _float_ratio(np.sin), _ratio(arb.sin)),
     "sigmoid": _elementwise("pt.sigmoid({0})", special.expit, psm.Sigmoid),
     "softplus": _elementwise("pt.softplus({0})", lambda x: np.logaddexp(0, x), psm.Softplus),
     "log1mexp": _elementwise("pt.log1mexp({0})", _log1mexp, psm.Log1mexp),
@@ -191,6 +215,8 @@ OPERATIONS: dict[str, Operation] = {
     "minimum": _elementwise("pt.minimum({0}, {1})", np.minimum, ps.ScalarMinimum),
     "gt": _comparison(">", np.greater, ps.GT),
     "ge": _comparison(">=", np.greater_equal, ps.GE),
+    "eq": _comparison("pt.eq", np.equal, ps.EQ),
+    "ne": _comparison("pt.neq", np.not_equal, ps.NEQ),
     "lt": _comparison("<", np.less, ps.LT),
     "le": _comparison("<=", np.less_equal, ps.LE),
     "switch": Operation(
@@ -207,6 +233,7 @@ OPERATIONS: dict[str, Operation] = {
         lambda i, x: -_maximum(i, -x),
     ),
     "mean": _reduction("pt.mean({1}{axis})", _mean, _mean),
+    "variance": _reduction("pt.var({1}{axis})", _variance, _variance),
     "logsumexp": _reduction(
         "theanoguard.stable.logsumexp({1}{axis})", _logsumexp, lambda i, x: _log(_exp_sum(i, x))
     ),

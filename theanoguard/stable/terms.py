@@ -145,6 +145,9 @@ class _Writer:
         inside, _ = self.write(operand, dropped - set(axes))
         keeps = head in KEEPING or not set(axes) <= dropped
         is_all = len(axes) == self.ndim
+        leaves = [self.formula.leaves[n].variable for n in _names(operand)]
+        if not dropped - set(axes) and any(v.type.ndim == self.ndim for v in leaves):
+            axes = tuple(axis + self.ndim for axis in axes)  # (as most people write them)
         shown = "" if is_all else f", axis={axes[0] if len(axes) == 1 else axes}"
         if keeps and head not in KEEPING:
             shown += ", keepdims=True"
@@ -159,12 +162,14 @@ class _Writer:
 
     def _constant(self, term: Term) -> str:
         """Return the code of a function of numbers, such as log(3)."""
-        op = OPERATIONS[term[0]]
-        text = op.code.format(*map(self._number, term[1:])).replace("pt.", "np.")
+        op, dtype = OPERATIONS[term[0]], self.formula.dtype
         if not hasattr(np, term[0]):
             text = repr(float(op.floats(*map(float, term[1:]))))
-        is_default = self.formula.dtype == pytensor.config.floatX
-        return text if is_default else f"np.{self.formula.dtype}({text})"
+            return text if dtype == pytensor.config.floatX else f"np.{dtype}({text})"
+        numbers = list(map(self._number, term[1:]))
+        if dtype != pytensor.config.floatX:
+            numbers = [n if n.startswith("np.") else f"np.{dtype}({n})" for n in numbers]
+        return op.code.format(*numbers).replace("pt.", "np.")
 
     def _number(self, number: Fraction) -> str:
         dtype = np.dtype(self.formula.dtype)
@@ -203,7 +208,7 @@ _OPERATORS: dict[type, str] = {
     **{psm.Sigmoid: "sigmoid", psm.Softplus: "softplus", psm.Log1mexp: "log1mexp"},
     **{psm.Gamma: "gamma", psm.GammaLn: "gammaln", psm.Psi: "psi", psm.I0: "i0", psm.I1: "i1"},
     **{ps.ScalarMaximum: "maximum", ps.ScalarMinimum: "minimum", ps.Switch: "switch"},
-    **{ps.GT: "gt", ps.GE: "ge", ps.LT: "lt", ps.LE: "le"},
+    **{ps.GT: "gt", ps.GE: "ge", ps.LT: "lt", ps.LE: "le", ps.EQ: "eq", ps.NEQ: "ne"},
 }
 """The names of scalar operations in terms."""
 

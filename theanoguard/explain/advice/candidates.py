@@ -15,7 +15,6 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar import math as psm
-from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.shape import Shape_i
@@ -32,10 +31,10 @@ from theanoguard._graph import (
 from theanoguard._naming import INDEXING
 from theanoguard._provenance import SourceLine, module_of, source_place
 from theanoguard._provenance.designating import made_by_grad
+from theanoguard.explain.advice.edits import Edit
 from theanoguard.explain.advice.exact import Form, exact_forms, run
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.logarithms import InLogs
-from theanoguard.explain.advice.loops import Edit, LoopInLogs, loops_in_logs
 from theanoguard.explain.advice.scaling import scalable, scaled
 from theanoguard.explain.advice.source_edit import listed
 from theanoguard.explain.advice.trials import Builders, Spot, fixed
@@ -44,6 +43,7 @@ from theanoguard.operations.facts import SCALARS
 from theanoguard.operations.names import op_name
 from theanoguard.stable.improving import better_formulas
 from theanoguard.stable.patterns import Build, New, squared_base
+from theanoguard.stable.terms import Reader
 
 
 @dataclass(frozen=True)
@@ -73,18 +73,12 @@ class Remedy:
         What it changes, as a sentence with ``{x}``, if it is not the same function.
     moves : bool
         Whether it changes all values, and not only those that have no value.
-    one_sign : bool
-        Whether it is the same function only for numbers of the sign that they have.
-    views : tuple of Apply
-        As for :class:`~theanoguard.explain.advice.exact.Form`.
     larger : dict of Variable to callable
         The same change with a larger number, which must give the same results.
     around : tuple of Variable
         A variable that is the same function, if the changed variable is not, and the changed one.
     edits : tuple of Edit
         The expressions to write, where the remedy is not one expression of `x`.
-    loop : LoopInLogs or None
-        The loop that the edits change.
     """
 
     spot: Any = field(repr=False)
@@ -96,12 +90,9 @@ class Remedy:
     keyword: str = ""
     changes: str = ""
     moves: bool = False
-    one_sign: bool = False
-    views: tuple = ()
     larger: dict = field(default_factory=dict, repr=False)
     around: tuple = ()
     edits: tuple = ()
-    loop: LoopInLogs | None = None
 
 
 @dataclass(frozen=True)
@@ -292,21 +283,16 @@ def _is_range(most: Variable, least: Variable) -> bool:
 _NEVER_NEGATIVE = (ps.Abs, ps.Exp, ps.Exp2, ps.Sqrt, ps.Cosh, psm.Softplus, psm.Erfc)
 
 
-def same_functions(judge: Judge, backward: bool) -> Iterator[Remedy]:
-    """Yield other formulas for an operation of the graph as built, or for one around it.
-
-    `backward`: whether only the derivative has no value.
-    """
+def same_functions(judge: Judge) -> Iterator[Remedy]:
+    """Yield other formulas for an operation of the graph as built, or for one around it."""
     spot = judge.spot
     logs = _logs_near(judge)
     if len(together := _of_one_operand(spot, logs)) > 1:
         yield _with_logs(spot, together)
+    yield from _searched(spot)
     for variable in _around(spot):
         for form in exact_forms(variable):
-            if backward or not form.of_derivative:
-                builders = _forms_like(form, variable, spot)
-                found = Remedy(spot, form.template, builders, form.x)
-                yield replace(found, one_sign=form.one_sign, views=form.views)
+            yield Remedy(spot, form.template, _forms_like(form, variable, spot), form.x)
     op = op_name(spot.node.op)
     if judge.kind == "lost" and op in UNROUNDED and UNROUNDED[op].when(spot.values):
         yield _guarded(spot, UNROUNDED[op], 0.0)
@@ -318,13 +304,7 @@ def same_functions(judge: Judge, backward: bool) -> Iterator[Remedy]:
                 for edit, new in scaled(spot, variable):
                     yield Remedy(spot, "", {variable: fixed(new)}, edits=(edit,), in_words=True)
     for variable, in_logs in logs.items():
-        words = _with_logs(spot, {variable: in_logs})
-        if any(isinstance(v.owner.op, Scan) for _, v in in_logs.parts):
-            around = spot if spot.body is None else judge.built.outermost(spot)
-            for loop in loops_in_logs(judge.built, around, variable, in_logs.of):
-                yield replace(words, edits=loop.all_edits, loop=loop)
-        yield words
-    yield from _searched(spot)
+        yield _with_logs(spot, {variable: in_logs})
 
 
 def _searched(spot: Spot) -> Iterator[Remedy]:
@@ -332,11 +312,18 @@ def _searched(spot: Spot) -> Iterator[Remedy]:
     for found in better_formulas(spot.node.outputs[0], spot.clients, spot.replay, seconds=2.0):
         formula = found.part.formula
         variable, operands = formula.variable, {n: v.variable for n, v in formula.leaves.items()}
-        if formula.views or source_place(variable) is None:
+        if source_place(variable) is None:
             continue
         code = formula.code(found.term, {name: name for name in operands})
-        edit = Edit(variable, code, operands, spot, {variable: list(operands.values())})
-        yield Remedy(spot, "", {variable: found.build}, edits=(edit,), in_words=True)
+        builders: Builders = {variable: found.build}
+        alike = {variable: list(operands.values())}
+        for node in spot.at(variable.owner).nodes:  # (that the same line has built)
+            other = Reader((), spot.replay.value).formula(node.outputs[0])
+            if other.term == formula.term and other.dropped == formula.dropped:
+                builders.setdefault(other.variable, partial(other.expression, found.term))
+                alike[other.variable] = [leaf.variable for leaf in other.leaves.values()]
+        edit = Edit(variable, code, operands, spot, alike)
+        yield Remedy(spot, "", builders, edits=(edit,), in_words=True)
 
 
 def _from_maximum(spot: Spot) -> Iterator[Remedy]:

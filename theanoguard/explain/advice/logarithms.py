@@ -89,7 +89,6 @@ class InLogs:
             name = self._names["log", v] = f"log_{len(self._names)}"
             self._code[name] = self.plain(own)
         self._known = set(self._code)
-        self.of = variable
         self._root = self.log(variable)
 
     def log(self, variable: Variable) -> str:

@@ -21,7 +21,7 @@ from theanoguard._graph import VIEWS, constant_number, reduction_of, scalar_clas
 from theanoguard._naming import INDEXING
 from theanoguard._provenance import source_place
 from theanoguard._provenance.source import expression_of
-from theanoguard.explain.advice.loops import Edit
+from theanoguard.explain.advice.edits import Edit
 from theanoguard.explain.advice.source_edit import filled
 from theanoguard.explain.advice.trials import Spot
 from theanoguard.explain.advice.written import globals_of

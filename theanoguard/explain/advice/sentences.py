@@ -40,7 +40,6 @@ from theanoguard.explain.advice.written import (
     OPERAND,
     in_one_file,
     is_known,
-    made_by,
     on_lines,
     spelled,
     with_modules,
@@ -62,8 +61,6 @@ def is_same_around(remedy: Remedy, judge: Judge) -> bool:
             lambda new: rebuild([whole], {changed: inside, remedy.x: lambda _: new(remedy.x)})[0],
             [remedy.x],
         )
-    if remedy.loop is not None:
-        return all(edit.holds_around(judge) for edit in remedy.edits)
     for edit in remedy.edits:
         real = {name: v for name, v in edit.operands.items() if v.type.dtype[:5] == "float"}
         factors = [v for name, v in real.items() if f"pt.log({name})" in edit.code]
@@ -73,8 +70,7 @@ def is_same_around(remedy: Remedy, judge: Judge) -> bool:
     if remedy.x is None or remedy.operand is not None:
         return True
     variable, build = next(iter(remedy.builders.items()))  # (the others are built alike)
-    keeps_sign = [remedy.x] if remedy.one_sign else []
-    return judge.holds_around(variable, build, [remedy.x], keeps_sign)
+    return judge.holds_around(variable, build, [remedy.x])
 
 
 def tried(remedy: Remedy, builders: Builders, judge: Judge) -> Trial | None:
@@ -116,8 +112,6 @@ def sentence(remedy: Remedy, judge: Judge, cause: Cause) -> Told | None:
     A number is quoted, and lines are printed, only if the edit of the file was shown to compute it.
     Otherwise the formula is said in words.
     """
-    if remedy.loop is not None:
-        return _of_loop(remedy, judge, cause)
     trial = tried(remedy, remedy.builders, judge)
     if trial is None:
         return None
@@ -142,22 +136,6 @@ def sentence(remedy: Remedy, judge: Judge, cause: Cause) -> Told | None:
     if not all(is_known(code, cause.source) for code in codes):
         return None
     return _in_words(remedy, trial, cause, changes), ()
-
-
-def _of_loop(remedy: Remedy, judge: Judge, cause: Cause) -> Told | None:
-    """Return what a report says about a loop whose state is kept in logarithms.
-
-    Its graph was tried.  No text is printed: it would stand on several lines, in the user's step.
-    """
-    assert remedy.loop is not None
-    builders = remedy.loop.builders([made_by(edit.code, edit.operands) for edit in remedy.edits])
-    trial = tried(remedy, builders, judge) if builders else None
-    if trial is None:
-        return None
-    found = (edit.place or source_place(edit.variable) for edit in remedy.edits)
-    places = sorted({p for p in found if p is not None}, key=lambda place: place.line)
-    where = on_lines(places, in_one_file(places, cause.source))
-    return f"With the state of the loop in logarithms{where} {trial.text}.", ()
 
 
 def _changes_of(remedy: Remedy) -> str:
@@ -297,7 +275,7 @@ def _same_at_all_uses(remedy: Remedy, found: Shown, judge: Judge) -> None:
         if judge.built.body_of(variable) is not remedy.spot.body or remedy.around:
             continue  # (the trial compares its results)
         real = [v for v in operands if v.type.dtype[:5] == "float"]
-        signed = real if remedy.one_sign or ".log(" in found.text else []
+        signed = real if ".log(" in found.text else []
         if not judge.holds_around(variable, found.builders[variable], real, signed):
             raise NotShown("where the line has run it is another function")
 
@@ -385,8 +363,6 @@ def _written(remedy: Remedy, use: Use, code: str) -> Iterator[tuple[str, Any, st
     names = {k: list(_names_for(use, v, spot)) for k, v in operands.items() if k in used}
     for chosen in itertools.product(*names.values()):
         text = filled(ast.unparse(tree), dict(zip(names, chosen, strict=True)))
-        if edit is None and remedy.views:
-            text += _index_of(node)
         yield text, node, text
 
 
@@ -413,20 +389,19 @@ class _Numbers(ast.NodeTransformer):
             if isinstance(value, int | float | np.integer | np.floating):
                 self.names.setdefault(float(value), []).append(text)
 
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        cast = ast.unparse(node.func).rpartition(".")[2]
+        if cast in ("float16", "float32") and isinstance(node.args[0], ast.Constant):
+            number = float(np.dtype(cast).type(node.args[0].value))
+            if len(found := self.names.get(number, [])) == 1:
+                return ast.parse(found[0], mode="eval").body
+        return self.generic_visit(node)
+
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         if isinstance(node.value, bool) or not isinstance(node.value, int | float):
             return node
         found = self.names.get(float(node.value), [])
         return ast.parse(found[0], mode="eval").body if len(found) == 1 else node
-
-
-def _index_of(node: Any) -> str:
-    """Return the index that a call applies to its argument; empty if there is none."""
-    argument = node.args[0] if isinstance(node, ast.Call) and node.args else None
-    if not isinstance(argument, ast.Subscript):
-        return ""
-    text = ast.unparse(argument.slice)
-    return f"[{text[1:-1] if isinstance(argument.slice, ast.Tuple) else text}]"
 
 
 def _names_for(use: Use, variable: Variable, spot: Any) -> Iterator[str]:

@@ -509,12 +509,6 @@ class AsBuilt:
                         return self._spot(inner, body, scope)
         return None
 
-    def first_run(self, body: Body) -> Spot | None:
-        """Return a spot in the first execution of a graph; None if it was not executed."""
-        node = next(iter(body.graph.toposort()), None)
-        scope = next(self._runs(body), None)
-        return None if node is None or scope is None else self._spot(node, body, scope)
-
     def outermost(self, spot: Spot) -> Any:
         """Return the spot of the loop in the function's own graph that a spot is in."""
         outer: Any = spot.body

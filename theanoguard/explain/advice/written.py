@@ -4,23 +4,17 @@ import ast
 import linecache
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
-from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.rewriting.utils import rewrite_graph
 
 from theanoguard._provenance.places import place_text
 from theanoguard._provenance.source import SourceLine
 from theanoguard.explain.advice.source_edit import listed
-from theanoguard.explain.advice.trials import fixed
-from theanoguard.stable.patterns import rebuild
 
 OPERAND = "operand_of_the_user"
 """The name that stands for the user's own operand, which is known to compile."""
@@ -195,43 +189,6 @@ def spelled(code: str, file: str, modules: list[str], numpy: list[str]) -> Itera
                 yield re.sub(r"\bnp\.", f"{numbers}.", text)
 
 
-@dataclass(frozen=True)
-class Made:
-    """What the code of a remedy makes of its operands.
-
-    Parameters
-    ----------
-    operands : tuple of Variable
-        They stand for the user's operands.
-    """
-
-    operands: tuple[Variable, ...]
-    result: Variable
-
-    def of(self, *variables: Variable) -> Variable:
-        """Return the result for other operands."""
-        # (clone_replace would also clone what computes the variables, which may have side effects)
-        given = dict(zip(self.operands, variables, strict=True))
-        return rebuild([self.result], {own: fixed(v) for own, v in given.items()})[0]
-
-    def rewritten(self) -> "Made":
-        """Return the same after the rewrites that PyTensor applies when it compiles."""
-        graph = FunctionGraph(list(self.operands), [self.result], clone=False)
-        rewrite_graph(graph, include=("fast_run",), exclude=("inplace", "fusion"))
-        return Made(self.operands, graph.outputs[0])
-
-
-def made_by(code: str, operands: Mapping[str, Variable]) -> Made:
-    """Return what the code of a remedy makes of some operands.
-
-    `operands`: by the names that stand for them in the code.
-    """
-    own = {name: operand.type() for name, operand in operands.items()}
-    names = {"pt": pt, "np": np, "theanoguard": sys.modules["theanoguard"]}
-    found = eval(code, {**names, **own})  # noqa: S307  (our own code)
-    return Made(tuple(own.values()), pt.as_tensor(found))
-
-
 def with_modules(text: str, file: str, number: int) -> str:
     """Return a user's expression as the file writes it: ``pt.dot(x, w)`` for ``dot(x, w)``.
 
@@ -249,48 +206,6 @@ def with_modules(text: str, file: str, number: int) -> str:
             if len(code) < 2 * len(text) + 40 and " ".join(prefix.sub("", code).split()) == text:
                 found = node.lineno, " ".join(code.split())
     return found[1]
-
-
-def arguments_at(place: SourceLine, names: tuple[str, str]) -> dict[str, list[SourceLine]]:
-    """Return where the elements of the second and third argument of ``scan`` are written.
-
-    Elements that are None are left out.  A list is empty if one of its elements is a dictionary, or
-    is written on several lines.
-
-    `place`: a line of the call.
-    `names`: the names of both arguments.
-    """
-    tree = _parsed(place.file)
-    calls = [
-        ((node.end_lineno or 0) - node.lineno, node)
-        for node in (ast.walk(tree) if tree is not None else ())
-        if isinstance(node, ast.Call) and node.lineno <= place.line <= (node.end_lineno or 0)
-        if ast.unparse(node.func).endswith("scan")
-    ]
-    found: dict[str, list[SourceLine]] = dict.fromkeys(names, [])
-    for _, call in sorted(calls, key=lambda found: found[0])[:1]:
-        given = dict(zip(names, call.args[1:], strict=False))
-        given |= {k.arg: k.value for k in call.keywords if k.arg in names}
-        for name, value in given.items():
-            listed = value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
-            listed = [e for e in listed if not (isinstance(e, ast.Constant) and e.value is None)]
-            places = [_place_of(e, place) for e in listed]
-            found[name] = [p for p in places if p is not None] if None not in places else []
-    return found
-
-
-def _place_of(node: ast.expr, near: SourceLine) -> SourceLine | None:
-    """Return where an expression is written in the file of a line; None if not on one line."""
-    is_dict = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "dict"
-    if isinstance(node, ast.Dict | ast.Starred) or is_dict or node.lineno != node.end_lineno:
-        return None
-    line = linecache.getline(near.file, node.lineno)
-    code, before = line.encode(), len(line) - len(line.lstrip())
-    start, end = (len(code[:i].decode()) - before for i in (node.col_offset, node.end_col_offset))
-    text, marked = line.strip(), (start, end)
-    return replace(
-        near, end=None, line=node.lineno, text=text, marked=marked, callers=(), loop=None
-    )
 
 
 def in_one_file(places: list[SourceLine], source: SourceLine | None) -> bool:
