@@ -138,7 +138,7 @@ def _root(variable: Variable, bounds: Any) -> Match | None:
     (operand,) = variable.owner.inputs
     core, chain = behind_views(operand)
     lo, hi = bounds[operand].lo, bounds[operand].hi
-    is_normal = lo >= np.finfo(operand.type.dtype).tiny  # (some backends flush smaller numbers)
+    is_normal = lo >= np.finfo(variable.type.dtype).tiny  # (some backends flush smaller numbers)
     if scalar_class(core) is ps.Exp and not (is_normal and np.isfinite(hi)):
         (x,) = core.owner.inputs
         return "exp of a half", lambda new: through_views(chain, pt.exp(new(x) / 2), new)
