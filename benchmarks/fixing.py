@@ -3,7 +3,8 @@
     python -m benchmarks.fixing [--run] [NAME ...]
 
 Each script compiles ``f`` in ``FAST_COMPILE``, and calls it at inputs at which it fails.
-``theanoguard fix --write`` changes a copy, and both are run at the failing inputs and at sound ones.
+``theanoguard fix --write`` changes a copy, and both are run at the failing inputs and at sound
+ones.
 
 *applied*: a line was changed.  *kept*: where the old results are finite, the new ones are the
 same to a relative 1e-9.  *mended*: at the failing inputs, the new results are the right ones,
