@@ -23,7 +23,7 @@ ABSENT = {
         local_abstract_batch_norm_inference local_abstract_batch_norm_train
         local_abstract_batch_norm_train_grad
         local_add_mul_fusion
-        local_add_specialize local_canonicalize_alloc local_div_to_inv local_fill_sink
+        local_add_specialize local_canonicalize_alloc local_div_to_inv
         local_fill_to_alloc local_inplace_incsubtensor1 local_inv_1_plus_exp local_inv_canon
         local_log_add local_logsoftmax local_logsoftmax_grad local_max_and_argmax
         local_mul_zero local_neg_neg

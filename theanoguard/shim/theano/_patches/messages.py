@@ -45,9 +45,11 @@ def extract_stack(f=None, limit=None, skips=None):
     for number in range(len(entries), 0, -1):
         if (entries[number - 1][0] or "").startswith(COMMAND):
             # Further out is what started the command, such as the script in ``bin``.
-            entries = entries[number:]
+            del entries[:number]
             break
-    return [entry for entry in entries if not (entry[0] or "").startswith(LAUNCHERS)]
+    # In place, since the recorder's traces know more than their entries.
+    entries[:] = [entry for entry in entries if not (entry[0] or "").startswith(LAUNCHERS)]
+    return entries
 
 
 def _is_inner(file):

@@ -1,9 +1,18 @@
 """Theano's rewrites for neural networks: stable cross-entropies, and convolutions."""
 
+from functools import wraps
+
 from pytensor.compile.mode import optdb
+from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import WalkingGraphRewriter
 from pytensor.graph.rewriting.db import EquilibriumDB
-from pytensor.tensor.rewriting.math import local_mul_canonizer
+from pytensor.tensor.basic import Alloc, switch
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.rewriting.math import (
+    local_div_switch_sink,
+    local_mul_canonizer,
+    local_mul_switch_sink,
+)
 
 from ..tensor import _one_node
 from ..tensor.nnet import bn, conv3d2d, nnet, opt, sigm
@@ -59,7 +68,38 @@ PHASES = {
     },
 }
 
+
+def known_zeros_only(sink):
+    """Return a rewrite that moves factors into a ``switch`` only where its other branch is folded.
+
+    In a gradient a zero is first a number that is broadcast.  Theano leaves its ``switch`` alone until
+    the constants are folded, and the factors of the gradient have met each other by then.
+    """
+
+    @wraps(sink)
+    def rewrite(fgraph, node):
+        branches = [
+            branch
+            for factor in node.inputs
+            if factor.owner and factor.owner.op == switch
+            for branch in factor.owner.inputs[1:]
+        ]
+        waits = any(
+            branch.owner
+            and isinstance(branch.owner.op, DimShuffle | Alloc)
+            and isinstance(branch.owner.inputs[0], Constant)
+            for branch in branches
+        )
+        return None if waits else sink(fgraph, node)
+
+    return rewrite
+
+
 PATCHES = [
+    *(
+        Patch(sink, "fn", known_zeros_only(sink.fn))
+        for sink in (local_mul_switch_sink, local_div_switch_sink)
+    ),
     *(
         Rewrite(
             optdb[phase], name, getattr(nnet, name.removeprefix("theano_")), ("fast_run", *tags)
