@@ -169,6 +169,20 @@ def test_other_kinds_may_appear(folder):
     assert (done.returncode, done.stdout) == (3, "[-inf]\n[-inf]\n")
 
 
+def test_the_threshold_that_a_report_names(tmp_path):
+    """The option in the sentence is one of the launcher's, and the program runs with it."""
+    (tmp_path / "grows.py").write_text(
+        "import theano, theano.tensor as T\n"
+        "x = T.dscalar('x')\n"
+        "print(theano.function([x], T.exp(x))(30.0))\n"
+    )
+    failed = run("--guard=big", "grows.py", cwd=tmp_path)
+    [option] = re.findall(r"--guard-threshold\s+(\S+?)[;.]", failed.stderr)
+    assert "GuardMode" not in failed.stderr
+    done = run("--guard=big", "--guard-threshold", option, "grows.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout[:5]) == (0, "10686")
+
+
 @pytest.mark.parametrize("action", ["warn", "record"])
 def test_actions_that_go_on(folder, action):
     log = folder / "events.jsonl"
@@ -264,9 +278,11 @@ def test_an_option_after_the_program_is_not_lost_in_silence(folder, program):
         ),
         (["--log", "x", "about.py"], "--action and --log need --guard"),
         (["--guard=nan", "--action", "record", "about.py"], "Add --log FILE"),
+        (["--guard=nan", "--guard-threshold=1e12", "about.py"], "needs --guard with big"),
+        (["--guard=big", "--guard-threshold=0", "about.py"], "'0' is no size above 0"),
         (["--guard=nan", "--log", "no/such/folder/x", "about.py"], "no/such/folder"),
     ],
-    ids=["nothing", "no file", "kind", "log", "record", "folder"],
+    ids=["nothing", "no file", "kind", "log", "record", "no big", "size", "folder"],
 )
 def test_bad_arguments(folder, arguments, message):
     done = run(*arguments, cwd=folder)

@@ -125,6 +125,8 @@ def test_theano_itself_has_the_names_and_ran_the_lines(shim, c_backend):
     assert recorded["names"] == names_in_advice() and not recorded["missing"]
     assert {n: s for n in NAMES if (s := printed(n))} == recorded["programs"]
     assert recorded["results"].keys() == recorded["programs"].keys()
+    with_lines = {n for n in NAMES if load(PATH).CASES[n][1] in ("same", "changes")}
+    assert recorded["programs"].keys() == with_lines
 
 
 def test_advice_of_a_program_of_pytensor_stays():

@@ -4,6 +4,7 @@ import argparse
 import builtins
 import functools
 import linecache
+import math
 import os
 import runpy
 import sys
@@ -29,11 +30,22 @@ def kinds_argument(text: str) -> dict[str, bool]:
         raise argparse.ArgumentTypeError(text) from error
 
 
+def threshold_argument(text: str) -> float:
+    """The argument of ``--guard-threshold``."""
+    try:
+        size = float(text)
+    except ValueError:
+        size = math.nan
+    if not 0 < size < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size above 0, such as 1e12")
+    return size
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.usage = (
-        "%(prog)s [--guard KINDS] [--action ACTION] [--log FILE]\n"
-        "                       [--numpy-compat] [--python-compat]\n"
+        "%(prog)s [--guard KINDS] [--guard-threshold SIZE] [--action ACTION]\n"
+        "                       [--log FILE] [--numpy-compat] [--python-compat]\n"
         "                       (SCRIPT | -m MODULE | -c CODE) [ARGUMENT ...]"
     )
     parser.add_argument(
@@ -41,6 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KINDS",
         type=kinds_argument,
         help="guard every function that the program compiles: nan,inf,big or some of them",
+    )
+    parser.add_argument(
+        "--guard-threshold",
+        metavar="SIZE",
+        type=threshold_argument,
+        help="with --guard big: the largest size that is allowed (default: 1e10)",
     )
     parser.add_argument(
         "--action",
@@ -188,6 +206,9 @@ def run(arguments: argparse.Namespace) -> Callable[[], int]:
         raise ValueError("no program.\nName a file, or a module with -m, or code with -c.")
     if arguments.guard is None and (arguments.action or arguments.log):
         raise ValueError("--action and --log need --guard.\nAdd --guard nan,inf,big")
+    threshold = arguments.guard_threshold
+    if threshold is not None and not (arguments.guard or {}).get("big_is_error"):
+        raise ValueError("--guard-threshold needs --guard with big.\nAdd --guard nan,inf,big")
     if arguments.action == "record" and not arguments.log:
         raise ValueError("--action record needs a log.\nAdd --log FILE")
     ((start, argv),) = starts
@@ -201,6 +222,8 @@ def run(arguments: argparse.Namespace) -> Callable[[], int]:
     if arguments.guard is not None:
         action = arguments.action or "raise"
         guard = {**arguments.guard, "action": action, "log": arguments.log}
+        if threshold is not None:
+            guard["big_threshold"] = threshold
     settings = {
         "numpy_names": arguments.numpy_compat,
         "python_names": arguments.python_compat,

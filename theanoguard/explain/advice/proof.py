@@ -34,7 +34,12 @@ from theanoguard._provenance.expressions import expression_at
 from theanoguard._provenance.source import user_entries
 from theanoguard._pytensor.bindings import Path, Ref, trace_of
 from theanoguard.explain.advice.trials import AsBuilt
-from theanoguard.explain.advice.written import STABLE, globals_of, only_imported
+from theanoguard.explain.advice.written import (
+    STABLE,
+    globals_of,
+    name_of_theano,
+    only_imported,
+)
 
 
 class NotShown(Exception):
@@ -621,6 +626,8 @@ def shown(uses: list[Use], text: str, kernels: Any) -> Shown:
     needed = {name for name in missing if not _is_module(uses[0], name)}
     if any(not _is_free(first, name) for name in needed):
         raise NotShown("a name of a module means something else on this line")
+    if needed & {"pt", "theanoguard"} and name_of_theano(first.file, first.entry[3] or ""):
+        raise NotShown("Theano does not have such a function")
     modules = {name: sys.modules[IMPORTS[name][0]] for name in needed}
     builders = {use.variable: use.edited(new, modules) for use in uses}
     operands = {use.variable: use.operands(new) for use in uses}

@@ -62,6 +62,9 @@ _NAMES_IN_THEANO = {
 _A_NAME = re.compile(rf"(?<![\w.])(?:{'|'.join(_NAMES_IN_THEANO)})\b")
 
 
+_THRESHOLD = re.compile(r"GuardMode\(big_threshold=(.*?)\)")
+"""What the option of ``theanoguard run`` is in a program without a guard of its own."""
+
 _NOT_IN_THEANO = re.compile(r"\b(?:ive|slogdet)\(")
 
 
@@ -98,6 +101,9 @@ def in_users_words(advice: str, file: str, text: str) -> str:
     for words, theano in _WORDS_IN_THEANO:
         advice = advice.replace(words, theano)
     own = globals_of(file)
+    if not {"GuardMode", "theanoguard"} & own.keys():
+        advice = _THRESHOLD.sub(r"--guard-threshold \1", advice)
+        advice = advice.replace("raise big_threshold", "raise it with --guard-threshold")
     advice = _A_NAME.sub(
         lambda found: found[0] if found[0] in own else _NAMES_IN_THEANO[found[0]], advice
     )

@@ -72,8 +72,8 @@ PHASES = {
 def known_zeros_only(sink):
     """Return a rewrite that moves factors into a ``switch`` only where its other branch is folded.
 
-    In a gradient a zero is first a number that is broadcast.  Theano leaves its ``switch`` alone until
-    the constants are folded, and the factors of the gradient have met each other by then.
+    In a gradient a zero is first a number that is broadcast.  Theano leaves its ``switch`` alone
+    until the constants are folded, and the factors of the gradient have met each other by then.
     """
 
     @wraps(sink)

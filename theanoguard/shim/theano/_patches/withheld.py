@@ -1,12 +1,13 @@
 """Disable rewrites of PyTensor that Theano does not run, in the phases where they do harm.
 
-In `canonicalize` a product of a column and a row becomes a multiplication, and ``fill(x, 1)`` becomes
-1 in the whole graph at once.  The factors of the gradients around them then do not cancel, and a
-saturated unit has the gradient NaN.
+In `canonicalize` a product of a column and a row becomes a multiplication, and ``fill(x, 1)``
+becomes 1 in the whole graph at once.  The factors of the gradients around them then do not cancel,
+and a saturated unit has the gradient NaN.
 
-Other rewrites make compiling slow.  Some check for each product whether an operand is a diagonal, a
-permutation or an orthogonal matrix.  They repeat this check after every change of the graph.  And
-with ``optimizer=fast_compile``, PyTensor runs all of its canonicalizations, and Theano nine of them.
+Other rewrites make compiling slow.  Some check for each product whether an operand is a diagonal,
+a permutation or an orthogonal matrix.  They repeat this check after every change of the graph.
+With ``optimizer=fast_compile``, PyTensor runs all of its canonicalizations, and Theano nine of
+them.
 """
 
 from dataclasses import dataclass
@@ -69,9 +70,7 @@ PATCHES = [
     ),
     # Theano's fast_compile makes no expression stable but those of softmax.
     Untagged(optdb["stabilize"], "fast_compile", ("local_drain_specify_assumptions",)),
-    *(
-        Withheld(optdb["canonicalize"], name) for name in ("local_dot_to_mul", "local_second_sink")
-    ),
+    *(Withheld(optdb["canonicalize"], name) for name in ("local_dot_to_mul", "local_second_sink")),
     # Theano's rewrite takes one step at a time.
     Rewrite(optdb["canonicalize"], "local_fill_sink", local_second_sink, ("fast_run",)),
     *(
