@@ -55,21 +55,40 @@ NEAR = {
     "guard/test_rollback.py guard/test_every.py",
     "guard/c/scan.c": "guard/test_kernel.py",
     "guard/c/undo.c": "guard/test_rollback.py guard/test_second_buffers.py",
+    "guard/errors.py": "guard/test_actions.py guard/test_tracebacks.py explain/test_gallery.py",
     "guard/every_function.py": "guard/test_control.py guard/test_actions.py",
-    "operations": "operations guard/test_carry.py guard/test_verdict.py guard/test_values.py",
+    # (The tests of a backend name it, so they need no --backend.)
+    "guard/graph": "guard/test_jitted.py guard/test_numba.py guard/test_jax.py",
+    "guard/jax": "guard/test_jax.py guard/test_jitted.py",
+    "guard/numba": "guard/test_numba.py guard/test_jitted.py guard/test_loop_states.py",
+    "operations": "operations guard/test_carry.py guard/test_verdict.py guard/test_values.py "
+    "lint/test_lint.py",
     "_evaluate": "explain/test_gallery.py explain/test_explain.py guard/test_verdict.py "
     "explain/test_gallery_kinds.py",
+    "_exact": "exact stable/test_exact_values.py",
+    "_compare": "compare",
+    "_precision": "precision",
+    "_provenance": "provenance explain/test_gallery.py",
+    "cli": "cli",
+    "explain": "explain/test_gallery_kinds.py explain/test_explain.py explain/test_gallery.py "
+    "explain/test_reports.py explain/test_renderings.py explain/test_repro.py lint/test_lint.py",
     "explain/advice": "explain/test_gallery_kinds.py explain/test_explain.py "
     "explain/test_gallery.py explain/test_logarithms.py explain/test_meaning.py "
     "explain/test_coordinates.py explain/test_explain_random.py explain/test_faults.py "
     "explain/test_mismatch.py",
     "_lint": "lint test_defaults.py",
+    "log": "log cli/test_cli.py",
+    "monitor": "monitor",
+    "notebook": "view/test_notebook.py",
+    "pymc": "pymc_guard",
+    "stable": "stable",
+    "view": "view",
     "training": "training test_defaults.py",
     "ops": "ops test_defaults.py",
     "testvalue.py": "test_testvalue.py test_defaults.py",
 }
-# Parts that the tests of other backends cover.
-ELSEWHERE = ("guard/numba", "guard/jax", "guard/pytorch", "guard/graph")
+# Parts whose package is too large for these runs.
+ELSEWHERE = ("guard/pytorch",)
 # These also run where there is no compiler.
 WITHOUT_COMPILER = ("guard/c/numpy_kernel.py",)
 

@@ -409,3 +409,55 @@ def test_nothing_goes_along_beside_what_a_step_hands_on(module):
             names = {a.arg for a in (*node.args.args, *node.args.kwonlyargs)}
             assert not names >= {"trip", "mask"}, node.name
             assert not (names & {"case", "found", "facts", "advice"} and names & {"trip", "mask"})
+
+
+# Methods of strings that read or change a part of a text.
+CUTTING = {"partition", "rpartition", "split", "rsplit", "replace", "removeprefix", "removesuffix"}
+# What holds sentences of advice; in the module of the hints, any text does.
+SENTENCES = {"advice", "fact", "origin", "remedy", "hint", "sentence", "sentences"}
+# They may still cut sentences; the list may only become shorter.
+CUT_SENTENCES = {
+    "theanoguard.explain.advice.hints": "puts the user's names and module into the advice of a row",
+    "theanoguard.explain.advice.sentences": "fills the templates of a change",
+    "theanoguard.explain.advice.written": "writes advice in the dialect of a program of Theano",
+}
+
+
+def cuts_sentences(call, words):
+    """Whether a call takes a sentence apart, or changes a part of it, by its text."""
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return False
+    holder = call.func.value
+    is_pattern = isinstance(holder, ast.Name) and (holder.id == "re" or holder.id.isupper())
+    if not is_pattern and call.func.attr not in CUTTING:
+        return False
+    nodes = [n for part in ([] if is_pattern else [holder]) + call.args for n in ast.walk(part)]
+    named = {getattr(node, "attr", getattr(node, "id", None)) for node in nodes}
+    return bool(named & words)
+
+
+def test_facts_are_not_read_out_of_sentences():
+    """Advice is data until it is written, so no module looks for a fact in its text."""
+    rooms = ("explain", "pymc", "_lint", "view")
+    found = set()
+    for module, path in MODULES.items():
+        if module.split(".")[1:2] and module.split(".")[1] in rooms and ".text" not in module:
+            words = SENTENCES | ({"text"} if module.endswith(".hints") else set())
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            if any(cuts_sentences(node, words) for node in ast.walk(tree)):
+                found.add(module)
+    assert found == {*CUT_SENTENCES}
+
+
+@pytest.mark.parametrize(
+    ("code", "cuts"),
+    [
+        ("hint.advice.partition('. ')", True),
+        ("re.sub('a', 'b', remedy)", True),
+        ("A_NAME.search(cause.hint.fact)", True),
+        ("text.split()", False),
+        ("replace(hint, fact='')", False),
+    ],
+)
+def test_what_cuts_a_sentence(code, cuts):
+    assert cuts_sentences(ast.parse(code, mode="eval").body, SENTENCES) == cuts

@@ -7,7 +7,7 @@ errors" show it.
 import functools
 import textwrap
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 IMPORTS = """\
@@ -47,6 +47,9 @@ class Fault:
         First line of the error that `before` raises.
     before, after : str
         A program that raises the error, and its repaired version; without `IMPORTS`.
+    links : dict of str to str
+        Inputs of `before` as formulas of the inputs of `after`.  ``log_x``, ``logit_x`` and
+        ``arctanh_x`` need none: `x` is their ``exp``, ``sigmoid`` or ``tanh``.
     """
 
     key: str
@@ -57,6 +60,7 @@ class Fault:
     remedy: str
     before: str
     after: str
+    links: dict[str, str] = field(default_factory=dict)
 
 
 @functools.cache

@@ -11,6 +11,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
@@ -103,19 +104,22 @@ def compiled(monkeypatch):
     return made
 
 
-def as_in(variables, outputs, link):
+def as_in(variables, outputs, fault):
     """Return outputs of the first program as formulas of the variables of the repaired one."""
     named = {v.name: v for v in ancestors(outputs) if v.owner is None and v.name}
-    changed = {}
+    own = {v.name: v for v in variables}
+    formulas = {name: eval(text, {"pt": pt}, own) for name, text in fault.links.items()}
+    changed = {named[name]: formula for name, formula in formulas.items()}
     for v in variables:
         kind, _, name = v.name.partition("_")
         if v.name in named:
             changed[named[v.name]] = v
-        elif v.name == "x_minus_1":
-            changed[named["x"]] = v + 1
-        else:
+        elif kind in LINKS and name in named:
             changed[named[name]] = LINKS[kind](v)
-    return clone_replace([pt.log(o) if link else o for o in outputs], changed)
+    unknown = [n for n, v in named.items() if v not in changed and not isinstance(v, Constant)]
+    assert not unknown, f"{fault.code} needs links = {{{unknown[0]} = ...}} in faults.toml"
+    is_logarithm = fault.key in AS_LOGARITHM
+    return clone_replace([pt.log(o) if is_logarithm else o for o in outputs], changed)
 
 
 def around(args):
@@ -163,7 +167,7 @@ def test_the_repaired_program_is_the_same_function(fault, script, compiled, monk
     monkeypatch.undo()
     plain = pytensor.function(after.inputs, after.outputs, mode=Mode("py", "fast_compile"))
     shared = [v for v in ancestors(after.outputs) if isinstance(v, SharedVariable)]
-    same = as_in([*after.inputs, *shared], before.outputs, fault.key in AS_LOGARITHM)
+    same = as_in([*after.inputs, *shared], before.outputs, fault)
     points = [*around(after.calls[-1])]
     if [v.name for v in after.inputs] == [v.name for v in before.inputs]:
         points.append(before.calls[-1])
