@@ -4,7 +4,7 @@ Each figure is taken in a process of its own, which compiles one workload and ca
 Guarded and unguarded alternate, and what is reported is the median of the paired ratios:
 
 cold    CPU time of ``pytensor.function`` with an empty compile cache, compilers included.
-        (The guard's own kernel, which is compiled once per machine, is built before.)
+        (The guard's own C code, which is compiled once per machine, is built before.)
 warm    the same with the cache filled.
 memory  the largest resident size of the process, from start to end: importing, compiling,
         20 calls.  The unguarded process does not import theanoguard.
@@ -58,10 +58,10 @@ def child(variant, title, dtype, backend):
     def mode():
         return guard_mode(backend) if variant == "guard" else Mode(LINKERS[backend], "fast_run")
 
-    if variant == "guard" and backend == "c":
+    if variant == "guard":
         from theanoguard.guard.c import build as kernel
 
-        kernel.load()
+        kernel.load() if backend == "c" else kernel.ending()
     x = pt.scalar("x")  # what the first compilation of a process has to load, is not counted
     pytensor.function([x], x + 1, mode=Mode("cvm", "fast_run") if backend == "c" else mode())(1.0)
     inputs, outputs, updates, values = WORKLOADS[title](dtype, np.random.default_rng(1))

@@ -535,7 +535,7 @@ class World:
         self.compare_inputs(arguments, mine, other)
         self.compare_held()
         self.compare_kept()
-        self.keep(which, got, expected)
+        self.keep(which, got, expected, other)
         self.act_as_user(mine, other, which, got, expected)
         if any(map(is_large, self.guarded.states().values())):
             self.again(self.good, both=True)
@@ -688,11 +688,22 @@ class World:
                 if not self.equal(other, mine):
                     self.fail("returned before", i, f"{shown(mine)} instead of {shown(other)}")
 
-    def keep(self, which, got, expected):
-        """Keep what a call has returned, but for what it lends."""
+    def keep(self, which, got, expected, arguments):
+        """Keep what a call has returned, but for what it lends, or has made of an argument."""
         if which != "other":
+            arrays = [v for v in arguments if isinstance(v, np.ndarray)]
+
+            def is_given(value):
+                return isinstance(value, np.ndarray) and any(
+                    np.may_share_memory(value, v) for v in arrays
+                )
+
             own = zip(self.owners(which), got, expected, self.lent(), strict=True)
-            kept = [(i, mine, other) for i, mine, other, is_lent in own if not is_lent]
+            kept = [
+                (i, mine, other)
+                for i, mine, other, is_lent in own
+                if not (is_lent or is_given(other))
+            ]
             self.kept = [*self.kept[-2:], kept]
 
     def lent(self):

@@ -12,7 +12,6 @@ somebody holds.
 import sys
 import weakref
 from collections.abc import Collection, Sequence
-from functools import cache
 from operator import itemgetter, setitem
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.type import TensorType
 
 from theanoguard._pytensor import exchange_ops
 from theanoguard.guard.plan import is_large_state, memory_of
@@ -100,9 +100,9 @@ def is_held(values: list, place: int, new: Any) -> bool:
     return same and old is not new and old.flags.writeable
 
 
-@cache
-def _nothing(ndim: int, dtype: np.dtype) -> np.ndarray:
-    return np.empty((0,) * ndim, dtype)
+def no_buffer(kind: TensorType) -> np.ndarray:
+    """Return the empty array that stands for the second buffer of one that needs none."""
+    return np.empty((0,) * kind.ndim, kind.dtype)
 
 
 def second_buffer(value: np.ndarray, spare: list) -> np.ndarray:
@@ -116,7 +116,7 @@ def second_buffer(value: np.ndarray, spare: list) -> np.ndarray:
         Where its second buffer is kept.
     """
     if value.nbytes < LARGE or not value.flags.c_contiguous:
-        return _nothing(value.ndim, value.dtype)
+        return np.empty((0,) * value.ndim, value.dtype)
     if not is_ours(spare) or spare[0].shape != value.shape or spare[0].dtype != value.dtype:
         spare[0] = np.empty_like(value)
     return spare[0]

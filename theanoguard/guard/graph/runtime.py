@@ -130,8 +130,9 @@ class JittedRuntime(Reporter):
         if self.calls >= self.next_kept:
             self.keep_inputs(self.cells)
         self.snapshots = {}
-        for rows in self.saved.values():
-            rows.forget()
+        if self.saved:
+            for rows in self.saved.values():
+                rows.forget()
         self.stored[0] = False
 
     def take_turns(self, spares: Mapping[Variable, list]) -> None:

@@ -43,7 +43,7 @@ from theanoguard.guard.plan import is_list
 from theanoguard.guard.policy import Policy
 from theanoguard.guard.reporting import Recorder, Snapshot
 from theanoguard.guard.rerun import Findings
-from theanoguard.guard.spares import second_buffer, spare_of, write_beside
+from theanoguard.guard.spares import LARGE, no_buffer, second_buffer, spare_of, write_beside
 from theanoguard.operations.domains import check_parameters
 from theanoguard.ops.print import PrintBeside
 
@@ -175,7 +175,8 @@ class NumbaRuntime(JittedRuntime):
             for v in saved
         }
         self.spares = {v: spare_of(self.cells[v]) for v in (*spared, *self.overwritten)}
-        self._buffers = [(self.cells[v], self.spares[v]) for v in spared]
+        self._buffers = [(self.cells[v], self.spares[v], no_buffer(v.type)) for v in spared]
+        self._takes_more = bool(self.saved or self._buffers)
         self.take_turns(self.spares)
 
     @cached_property
@@ -208,8 +209,11 @@ class NumbaRuntime(JittedRuntime):
         except IndexError as error:  # Numba would take a row that does not exist for one that does
             return (), error
         try:
-            if run is self.run:
-                buffers = [second_buffer(cell[0], spare) for cell, spare in self._buffers]
+            if self._takes_more and run is self.run:
+                buffers = [
+                    none if cell[0].nbytes < LARGE else second_buffer(cell[0], spare)
+                    for cell, spare, none in self._buffers
+                ]
                 memories = [rows.memory() for rows in self.saved.values()]
                 results = run(*values, *buffers, *memories, self.signals)
             else:
