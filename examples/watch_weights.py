@@ -5,9 +5,6 @@ step it computes statistics of weights, gradients and updates.  A NaN is reporte
 batch.
 """
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -38,7 +35,8 @@ for event in watch.events:
 
 steps, norms = watch.series("weights", "gradient")
 print("\nnorm of the gradient:", *(f"{s}: {n:.3f} " for s, n in zip(steps, norms, strict=True)))
-with tempfile.TemporaryDirectory() as folder:
-    table = Path(folder) / "weights.csv"
-    watch.to_csv(table)
-    print("\n" + "\n".join(table.read_text().splitlines()[:2]))
+# (pandas.DataFrame(rows).to_csv("weights.csv") writes them as a table)
+rows = [record.row() for record in watch.records]
+print("\n" + ", ".join(f"{name} {value}" for name, value in rows[0].items()))
+since = watch.recording.since()
+print("\nNothing stands out." if since is None else f"\n{since}")

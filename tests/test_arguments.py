@@ -157,8 +157,6 @@ class Net:
 METHODS = {
     "Watch.gradients": (Net.watch, Watch.gradients, {"grads": [g]}),
     "Watch.series": (Net.watch, Watch.series, {"name": "w"}),
-    "Watch.to_csv": (Net.watch, Watch.to_csv, {"path": "a.csv"}),
-    "Watch.to_jsonl": (Net.watch, Watch.to_jsonl, {"path": "a.jsonl"}),
     "GradientGuard.__call__": (Net.guard, GradientGuard.__call__, {"grads": [g]}),
     "GradientGuard.norms": (Net.guard, GradientGuard.norms, {}),
     "Stepper.goto": (Net.stepper, theanoguard.monitor.Stepper.goto, {"number": 1}),

@@ -79,6 +79,19 @@ def test_one_element_of_a_batch_is_named(value):
     assert since.most <= 1
 
 
+@pytest.mark.parametrize("size", [5, 5000])
+def test_a_missing_value_is_named_where_nothing_fails(size):
+    x, w = pt.dvector("x"), pytensor.shared(np.zeros(size), name="w")
+    f = pytensor.function([x], updates={w: w + x}, mode=GuardMode(action="record", history=True))
+    rows = np.random.default_rng(0).normal(size=(30, size))
+    rows[20, 3] = np.nan
+    for row in rows:
+        f(row)
+    since = recording_of(f).since()
+    assert (since.call, since.kind, since.name) == (21, "input", "x")
+    assert str(since) == "Since call 21: the input x has a NaN or an Inf, and had none before."
+
+
 def test_the_parameter_that_grows_is_named():
     w = pytensor.shared(np.ones(300), name="w")
     u = pytensor.shared(np.ones(300), name="u")

@@ -1,9 +1,5 @@
 """Statistics of weights, gradients and updates, and what goes bad in them, during a training."""
 
-import csv
-import io
-import json
-import math
 import threading
 import warnings
 from collections import deque
@@ -27,18 +23,16 @@ from pytensor.tensor.type import DenseTensorType
 
 from theanoguard._arguments import Count, check_choice, checked
 from theanoguard._event import GuardEvent
-from theanoguard._files import write_atomically
 from theanoguard._pytensor import Function, input_shapes, take_class
 from theanoguard.guard import events_of
+from theanoguard.guard.history import Recording
+from theanoguard.guard.mode import recording_of
 from theanoguard.guard.policy import Policy
 from theanoguard.log.event_log import EventLog, open_log
 from theanoguard.training.gradients import GradientEvent, GradientGuard, readable_names
 from theanoguard.training.ops import Summary, not_finite, summarise
 
 Kind: TypeAlias = Literal["weight", "gradient", "update"]
-SCHEMA = "theanoguard.watch/1"
-"""Name and version of the format of the lines of :meth:`Watch.to_jsonl`."""
-
 _POLICY = Policy(nan=True, inf=True, big=False)
 _VALUES = [f.name for f in fields(Summary)]
 
@@ -67,7 +61,7 @@ class Record:
     summary: Summary
 
     def row(self) -> dict[str, Any]:
-        """Return the record as a flat dict."""
+        """Return the record as a flat dict, such as a row of a data frame."""
         row = {k: v for k, v in vars(self).items() if k != "summary"}
         return {**row, **asdict(self.summary)}
 
@@ -155,6 +149,8 @@ class Watch:
     ----------
     steps, epoch, batch : int
         Number of steps so far; the current epoch and batch, from 1.
+    recording : Recording or None
+        The record of the calls of the function that `watching` watches (:func:`recording_of`).
 
     Raises
     ------
@@ -209,6 +205,7 @@ class Watch:
         self.steps = 0
         self.epoch = 1
         self.batch = 0
+        self.recording: Recording | None = None
         self._wants_updates = updates
         self._look_always = look_always
         self._gathered: deque[tuple[Record, ...]] = deque(maxlen=history)
@@ -475,39 +472,6 @@ class Watch:
             axes.legend()
         return figure
 
-    @checked
-    def to_jsonl(self, path: str | PathLike[str]) -> None:
-        """Write all statistics of the watch to a file, one JSON object per line.
-
-        An existing file is replaced.  Each object has ``"schema"``, the fields of ``Record`` and
-        the fields of ``Summary``.  A number that is not finite is null.
-
-        Parameters
-        ----------
-        path : str or path-like
-        """
-        lines = []
-        for record in self.records:
-            row = {k: None if _is_bad(v) else v for k, v in record.row().items()}
-            lines.append(json.dumps({"schema": SCHEMA, **row}, allow_nan=False) + "\n")
-        write_atomically(path, "".join(lines).encode())
-
-    @checked
-    def to_csv(self, path: str | PathLike[str]) -> None:
-        """Write all statistics of the watch as a table of comma-separated values.
-
-        Parameters
-        ----------
-        path : str or path-like
-            An existing file is replaced.
-        """
-        names = [f.name for f in fields(Record) if f.name != "summary"] + _VALUES
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, names)
-        writer.writeheader()
-        writer.writerows(record.row() for record in self.records)
-        write_atomically(path, text.getvalue().encode())
-
 
 class WatchSettings(TypedDict, total=False):
     """The arguments of :class:`Watch`, for type checkers."""
@@ -634,6 +598,11 @@ class _Observer:
     def __init__(self, watch: Watch, gradients: Function | None, function: Function) -> None:
         self.watch = watch
         self._gradients = gradients
+        self._recording = None
+        try:
+            watch.recording = recording_of(function)
+        except TypeError:  # that it keeps no record itself
+            watch.recording = self._recording = Recording(function)
         outputs = function.maker.outputs
         self._names = [o.variable.name or f"output {i}" for i, o in enumerate(outputs)]
 
@@ -643,8 +612,12 @@ class _Observer:
             if step.due and self._gradients is not None:
                 self._gradients(*args, **kwargs)
             results: list = []
+            if self._recording is not None:
+                self._recording.begin(args, kwargs)
             yield results
             (result,) = results
+            if self._recording is not None:
+                self._recording.end(result)
             values = result.values() if isinstance(result, dict) else result
             values = values if isinstance(result, dict | list | tuple) else [result]
             self.watch.take_outputs(step, zip(self._names, values, strict=False))
@@ -710,10 +683,6 @@ def _is_float_array(variable: Variable) -> bool:
         and isinstance(kind, DenseTensorType)
         and np.dtype(kind.dtype).kind == "f"
     )
-
-
-def _is_bad(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _check(params: list, names: list[str]) -> None:

@@ -467,7 +467,7 @@ ROLES = {"input": "input", "shared": "shared variable", "constant": "constant"}
 """Names in a report for values that come in from outside."""
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class Since:
     """Since when the numbers of a function's calls are unlike those before.
@@ -478,9 +478,9 @@ class Since:
         The first call that is unlike those before.
     last : int
         The call that failed, or the last one.
-    kind : {"set", "input", "update", "value"}
+    kind : {"set", "input", "update", "value", "bad"}
         What began it: a shared variable that was set between two calls, an input, the updates of a
-        shared variable, or a value that grew all the time.
+        shared variable, a value that grew all the time, or a NaN or Inf in a value.
     name : str
         Of the input, of the shared variable or of the output.
     usual : float

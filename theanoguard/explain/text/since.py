@@ -1,5 +1,8 @@
 """The sentence that says since when the numbers of a function's calls are unlike those before."""
 
+from math import isnan
+
+from theanoguard._shown import shown_by
 from theanoguard._text import number_text
 from theanoguard.explain.facts.records import Since
 
@@ -14,8 +17,9 @@ def since_text(since: Since) -> str:
     usually 2.1.
     """
     first = "the first call" if since.call == 1 else f"call {since.call}"
-    said = _SAID[since.kind].format(
-        name=since.name,
+    kind = "bad" if since.kind == "input" and isnan(since.value) else since.kind
+    said = _SAID[kind].format(
+        name=f"the input {since.name}" if since.kind == "input" else since.name,
         usual=_number(since.usual),
         most=_number(since.most),
         value=_number(since.value),
@@ -39,11 +43,14 @@ def _number(value: float) -> str:
     return number_text(float(f"{value:.3g}"))
 
 
+shown_by(Since, since_text)
+
 _SAID = {
     "set": "{name} was set before this call.  Its norm is {value}, and it was {most}.",
-    "input": "the input {name} reaches {value}.  In the calls before, its largest was {most}, and "
+    "input": "{name} reaches {value}.  In the calls before, its largest was {most}, and "
     "usually {usual}.",
     "update": "the updates of {name} grow {how} a call.  Their norm was {usual} until then, and "
     "{value} in the last good call.",
+    "bad": "{name} has a NaN or an Inf, and had none before.",
     "value": "{name} grows {how} a call.  Its norm is {value}.",
 }

@@ -51,14 +51,15 @@ def sample(
             squares = float(np.square(good).sum())
         out[place] = x
         share = value.size / n
+        all_of_it = float(np.abs(value).max()) if i < n_whole else 0.0
         figures[i] = (
             good.min(initial=np.inf),
             good.max(initial=-np.inf),
             math.sqrt(squares * share),
             np.count_nonzero(x == 0) / n,
-            1 - good.size / n,
+            (1 - good.size / n) or (0.0 if math.isfinite(all_of_it) else 1 / value.size),
             math.sqrt(moved * share),
-            float(np.abs(value).max()) if i < n_whole else np.abs(good).max(initial=0.0),
+            np.fmax(all_of_it, np.abs(good).max(initial=0.0)),
         )
 
 

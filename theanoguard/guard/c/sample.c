@@ -107,6 +107,7 @@ static PyObject *py_sample(PyObject *self, PyObject *args) {
     const double sampled = -least > most ? -least : most,
                  all = i < n_whole && n < size ? magnitude_of(a, size) : 0;
     figures[6] = all > sampled ? all : sampled;
+    if (!isfinite(all) && bad == 0) figures[4] = 1.0 / size;
   }
   Py_RETURN_NONE;
 }

@@ -8,7 +8,7 @@ import numpy as np
 from theanoguard.explain.facts.records import Since
 from theanoguard.guard.history.table import Series, Table
 
-Kind: TypeAlias = Literal["set", "input", "update", "value"]
+Kind: TypeAlias = Literal["set", "input", "update", "value", "bad"]
 
 FEW = 8
 """Number of calls before which nothing can be said of a history."""
@@ -41,7 +41,7 @@ class Left:
     series : Series
     figures : ndarray of float64, shape (number of calls,)
         The figure that left it.
-    kind : {"update", "value"}
+    kind : {"update", "value", "bad"}
     row : int
         Which call of the table it was.
     growth : float
@@ -68,9 +68,15 @@ def since(table: Table | None) -> Since | None:
     if table is None or len(table.calls) < 2:
         return None
     with np.errstate(all="ignore"):
+        spoiled = _spoiled(table)
         left = _updates(table) or _values(table)
-        brought = _brought(table, None if left is None else left.row)
-        return brought if left is None or brought is not None else _grown(table, left)
+        rows = [found.row for found in (spoiled, left) if found is not None]
+        brought = _brought(table, min(rows, default=None))
+        if brought is not None:
+            return brought
+        if spoiled is not None and spoiled.row == min(rows):
+            return _said(table, spoiled.row, "bad", spoiled.series, 0.0, 0.0, np.nan)
+        return None if left is None else _grown(table, left)
 
 
 # -- what came in from outside
@@ -113,6 +119,9 @@ def _unlike(table: Table, series: Series, i: int, row: int) -> Since | None:
     if row < FEW:
         return None
     low, high = table.start(i, "smallest"), table.start(i, "largest")
+    bad = table.start(i, "bad")
+    if bad[row] > 0 and not (bad[before] > 0).any():
+        return _said(table, row, "input", series, 0.0, 0.0, np.nan)
     whole = _is_whole(low[before]) and _is_whole(high[before])
     largest = table.start(i, "magnitude")
     usual, most = np.nanmedian(largest[before]), np.nanmax(largest[before])
@@ -159,6 +168,17 @@ def _values(table: Table) -> Left | None:
     drifts = (_drifted(table, series, table.end(i, "norm")) for series, i in followed)
     found = [left for left in drifts if left is not None]
     return max(found, key=lambda f: f.growth, default=None)
+
+
+def _spoiled(table: Table) -> Left | None:
+    """Return the input, shared variable or output that was the first to hold a NaN or an Inf."""
+    found = []
+    for i, series in enumerate(table.series):
+        bad = (table.start if series.kind == "input" else table.end)(i, "bad") > 0
+        row = int(np.argmax(bad))
+        if bad.any() and row > 0:  # (what has one from the first call on may have it on purpose)
+            found.append(Left(series, bad, "bad", row, 0.0, 0.0))
+    return min(found, key=lambda left: left.row, default=None)
 
 
 def _left(table: Table, series: Series, i: int) -> Left | None:

@@ -13,6 +13,7 @@ import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 
+import theanoguard.explain.text.since  # noqa: F401  (it writes what `since` returns)
 from theanoguard._arguments import Count, check_choice, checked
 from theanoguard._pytensor import Function
 from theanoguard._steps import attempt, failures
