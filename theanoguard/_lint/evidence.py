@@ -29,6 +29,9 @@ from theanoguard.ops.asserts import Assert
 UNBOUNDED = 1e3
 """The largest magnitude that is tried of an input which nothing bounds."""
 
+LARGE, SMALL = (3.0, 7.0), (-150.0, -10.0)
+"""Logarithms of other magnitudes that are tried of an input in float64 that nothing bounds."""
+
 LENGTH = 3
 """Of an axis whose length nothing tells."""
 
@@ -44,6 +47,8 @@ class Range:
     dtype : str
     examples : tuple of ndarray
         Values that it had, or that a model draws.
+    is_free : bool
+        Whether nothing bounds the input.
     """
 
     lo: float
@@ -51,6 +56,7 @@ class Range:
     shape: tuple[int, ...]
     dtype: str
     examples: tuple[np.ndarray, ...] = ()
+    is_free: bool = False
 
     def clip(self, value: Any) -> np.ndarray:
         """Return a value of this dtype within the range; a number fills the shape."""
@@ -90,6 +96,24 @@ class Evidence:
         yield from self._critical(rng, count // 2)
         for i in range(count):
             yield {v: self._random(r, i, rng) for v, r in ranges.items()}
+
+    def wide(
+        self, seed: int, powers: tuple[float, float], count: int
+    ) -> Iterator[Mapping[Variable, np.ndarray]]:
+        """Yield inputs of other magnitudes, if nothing bounds them: the same one for some.
+
+        `powers`: the logarithms of the smallest and the largest one.
+        """
+        free = [v for v, r in self.ranges.items() if r.is_free and r.dtype == "float64"]
+        rng = np.random.default_rng(seed)
+        for i in range(count if free else 0):
+            common = rng.uniform(*powers)
+            values = {v: self._random(r, i, rng) for v, r in self.ranges.items()}
+            for v in free:
+                power = common if i % 2 else rng.uniform(*powers)
+                value = rng.normal(size=self.ranges[v].shape) * 10.0**power
+                values[v] = np.abs(value) if i % 4 > 1 else value
+            yield values
 
     def _example(self, r: Range, i: int, rng: np.random.Generator) -> np.ndarray:
         return r.examples[i % len(r.examples)] if r.examples else self._random(r, i, rng)
@@ -182,7 +206,8 @@ def find_evidence(
         elif (values := _finite(known)).size:
             lo, hi = float(values.min()), float(values.max())
         lo, hi = _in_dtype(lo, hi, v.type.dtype)
-        ranges[v] = Range(lo, hi, shapes[v], v.type.dtype, known)
+        is_free = said is None and not known
+        ranges[v] = Range(lo, hi, shapes[v], v.type.dtype, known, is_free)
     return Evidence(ranges, _constants(nodes))
 
 

@@ -86,12 +86,15 @@ class Static:
         Whether the user's code has built the operation, or called what has built it.
     around : tuple of Apply
         The nodes whose inner graphs the variable lies in, outermost first.
+    key : str or None
+        The hint that says what to write.
     """
 
     finding: Finding
     variable: Any
     is_own: bool = True
     around: tuple[Any, ...] = ()
+    key: str | None = None
 
 
 _COMMENT = re.compile(r"#\s*theanoguard:\s*ignore(?:\[([^\]]*)\])?")

@@ -324,7 +324,7 @@ def _findings(
             if line is not None:
                 write = in_users_words(write, line.file, line.text)
             finding = Finding(rule.name, line, found.why, write)
-            yield Static(finding, found.variable, around=around)
+            yield Static(finding, found.variable, around=around, key=found.key)
     for node in view.nodes:
         if node in view.backward or not _is_users(node.op):
             continue

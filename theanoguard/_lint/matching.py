@@ -24,6 +24,7 @@ from theanoguard._pytensor import Scan, is_numeric, is_sparse
 from theanoguard._pytensor.labelled import unlabelled
 from theanoguard._steps import ForeignError, foreign
 from theanoguard.explain.advice.formulas import formula_for
+from theanoguard.explain.advice.hints import GENERAL, advice
 from theanoguard.guard.pausing import twin_of, without_watchers
 from theanoguard.operations.names import op_name
 
@@ -130,10 +131,8 @@ def witnessed(
             known = static[position].finding
             source = known.source or fault.line
             finding = replace(known, source=source, witness=fault.witness, remark=remark)
-        blamed = [fault.variable, *([] if position is None else [static[position].variable])]
-        better = _formula_for(fault, blamed, search.program)
-        finding = finding if better is None else replace(finding, write=better)
-        found.setdefault(finding)
+        one = None if position is None else static[position]
+        found.setdefault(replace(finding, write=_write(fault, one, search.program)))
     for fault in search.flushed.values():
         finding = replace(_unforeseen(fault), remark=_on_flushing_backends(fault))
         found.setdefault(finding)
@@ -322,13 +321,32 @@ _UNFORESEEN = {
 def _unforeseen(fault: Fault) -> Finding:
     """Return a finding for a fault that no rule foresaw."""
     rule, why = _UNFORESEEN[fault.witness.kind]
-    write = {
-        "overflow": "Scale the operands, or compute with their logarithms.",
-        "no-value": "Keep the operands within the domain of the operation.",
-    }[rule]
     line = fault.line
     line = None if line is None else replace(line, callers=(), loop=None)
-    return Finding(rule, line, why.format(op=fault.op), write)
+    return Finding(rule, line, why.format(op=fault.op), _advice(fault, None))
+
+
+def _write(fault: Fault, one: Static | None, program: Program) -> str:
+    """Return what to write instead: a formula that has the value, or else the advice."""
+    blamed = [fault.variable, *([] if one is None else [one.variable])]
+    return _formula_for(fault, blamed, program) or _advice(fault, one)
+
+
+def _advice(fault: Fault, one: Static | None) -> str:
+    """Return advice on a fault by what the formula has there; `one` is what the rules say."""
+    kind = fault.witness.kind
+    if kind == "overflow":
+        return GENERAL["too large"]
+    is_backward = fault.provenance.backward is not None
+    if one is not None and not (one.key == "cancellation" and kind in ("no value", "pole")):
+        return one.finding.write
+    if one is not None and not is_backward:  # (the difference itself is negative)
+        return advice(f"{fault.op}-negative", fault.op)
+    if is_backward:
+        return advice("gradient-at-zero", "true_div")
+    if kind == "arithmetic":
+        return "Scale the operands, or compute with their logarithms."
+    return "Keep the operands within the domain of the operation."
 
 
 def _remark_of(fault: Fault) -> str:

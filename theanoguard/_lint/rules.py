@@ -47,11 +47,14 @@ class Found:
     why : str
     write : str
         What to write instead.
+    key : str or None
+        The hint that says this.
     """
 
     variable: Variable
     why: str
     write: str
+    key: str | None = None
 
 
 @brief
@@ -273,7 +276,7 @@ def _out_of_domain(rule: str) -> NodeCheck:
             why = f"{name} may be {risk.edge}, where the gradient of {op} is not finite"
         key = risk.hint(found, node)
         text = advice(key, op) if key else f"Keep {name} within the domain of {op}."
-        yield Found(node.outputs[0], why, text)
+        yield Found(node.outputs[0], why, text, key)
 
     return check
 

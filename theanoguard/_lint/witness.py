@@ -21,6 +21,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.random.type import RandomType
 
 from theanoguard._backends import backend_of
@@ -30,11 +31,11 @@ from theanoguard._evaluate.replay import ForeignKernels, Kernel, Kernels, Replay
 from theanoguard._exact import Exact, evaluate
 from theanoguard._exact.moving import MOVING
 from theanoguard._graph import scalar_class
-from theanoguard._lint.evidence import Evidence
+from theanoguard._lint.evidence import LARGE, SMALL, Evidence
 from theanoguard._provenance import Provenance, SourceLine, attach, lookup, track_provenance
 from theanoguard._provenance.records import user_line
 from theanoguard._provenance.tracker import tracker_of
-from theanoguard._pytensor import increment_ops, is_numeric
+from theanoguard._pytensor import PythonLinker, Scan, increment_ops, is_numeric
 from theanoguard._shown import displayed
 from theanoguard._steps import ForeignError, foreign
 from theanoguard._text import number_text
@@ -44,11 +45,17 @@ from theanoguard.operations.names import op_name
 CANDIDATES = 60
 """Random inputs that are tried."""
 
+WIDE = 16
+"""Inputs of larger magnitudes that are tried, for faults of the arithmetic alone."""
+
 CLIMBS = 60
 """Steps towards the place where one operation fails."""
 
 ELEMENTS = 3
 """Bad elements of an output that are judged."""
+
+AGAIN = 20
+"""Further bad elements of a fault that are judged, where the first has no finite exact value."""
 
 EXACT_WORK = 300_000
 
@@ -72,7 +79,8 @@ class Witness:
         "arithmetic": the formula has a value that the dtype can hold.  "overflow": its value is
         too large for the dtype.  "no value": the formula has none.  "pole": it is infinite.
     mode : str
-        The mode in which the function was compiled.
+        The mode in which the function was compiled: "py" if lint ran the rewritten graph in Python
+        because Numba would compile it for long.
 
     Examples
     --------
@@ -220,7 +228,7 @@ class Program:
             "fusion", "inplace", "scan_make_inplace", "fuse_indexed_into_elemwise"
         )
         with track_provenance():
-            return self.compiled(Mode("py", plain))
+            return self.compiled(Mode(PythonLinker(), plain))
 
     @cached_property
     def _is_too_wide(self) -> bool:
@@ -231,6 +239,20 @@ class Program:
     def users(self) -> Callable[..., list[Any]]:
         """The function as the user compiles it."""
         return self.compiled(self.mode)
+
+    @cached_property
+    def confirms_in_python(self) -> bool:
+        """Whether a fault of the rewritten graph in Python stands, since compiling takes long.
+
+        Numba compiles linear algebra and loops in many seconds.
+        """
+        backend = backend_of(get_mode(self.mode).linker)
+        nodes = self.rewritten.maker.fgraph.apply_nodes
+        is_slow = backend is not None and backend.name == "numba"
+        return is_slow and any(
+            isinstance(node.op, Blockwise | Scan) or "linalg" in type(node.op).__module__
+            for node in nodes
+        )
 
     @property
     def is_compiled(self) -> bool:
@@ -345,7 +367,10 @@ class Search:
     error: BaseException | None = None
     deadline: float = 0.0
     has_targets: bool = False
+    only_arithmetic: bool = False
+    only_known: bool = False
     _confirming: tuple[Mapping, Mapping[int, Any]] | None = None
+    _again: dict[Any, int] = field(default_factory=dict)
 
     def run(self, targets: Sequence[Any] = ()) -> None:
         """Look for faults; `targets` are objectives for what the usual inputs do not reach."""
@@ -365,6 +390,22 @@ class Search:
             for target in targets:
                 for values in self._climb(target):
                     self.look_at(values)
+            self.only_arithmetic = True  # (a value may well be too large there)
+            for values in self.evidence.wide(self.seed, LARGE, WIDE):
+                if self.is_over:
+                    return
+                self.look_at(values)
+            self.only_known = True  # (few programs are for numbers this small)
+            self._again.clear()
+            for values in self.evidence.wide(self.seed, SMALL, WIDE) if self.has_mendable else ():
+                if self.is_over:
+                    return
+                self.look_at(values)
+
+    @property
+    def has_mendable(self) -> bool:
+        """Whether a fault of the arithmetic may be on a line where the formula has no value."""
+        return any(fault.witness.kind in ("pole", "no value") for fault in self.faults.values())
 
     @property
     def is_over(self) -> bool:
@@ -428,12 +469,15 @@ class Search:
         )
         own_mode = replay.kernels is program.kernels
         faults = self.faults if own_mode else self.flushed
-        if key in faults or key in self.faults:
+        earlier = faults.get(key) or self.faults.get(key)
+        if self.only_known if earlier is None else not self._may_be_better(earlier, key):
             return
         if own_mode and program.is_compiled and not self._is_confirmed(values, output):
             return
         kind, text = self._kind(replay, values, variable, output, index, results[output])
-        if kind is None or (own_mode and not self._is_confirmed(values, output)):
+        if kind is None or (kind != "arithmetic" and (self.only_arithmetic or earlier)):
+            return
+        if own_mode and not self._is_confirmed(values, output):
             return
         witness = Witness(
             {v.name or f"input {i}": values[v] for i, v in enumerate(program.inputs)},
@@ -441,9 +485,18 @@ class Search:
             float(np.asarray(results[output])[index]),
             text,
             kind,
-            _mode_name(program.mode),
+            "py" if program.confirms_in_python else _mode_name(program.mode),
         )
         faults[key] = Fault(witness, place.variable, found, by_rewriting, dict(values))
+
+    def _may_be_better(self, fault: Fault, key: Any) -> bool:
+        """Whether to look for a fault of the arithmetic, which a formula mends, on the same line.
+
+        Where the formula itself has no finite value, nothing mends it.
+        """
+        self._again[key] = self._again.get(key, 0) + 1
+        is_other = fault.witness.kind in ("pole", "no value") and key not in self.flushed
+        return is_other and self._again[key] <= AGAIN
 
     def _origin(self, replay: Replay, variable: Variable, index: tuple) -> Place | None:
         start = Place(Scope(replay), variable, index)
@@ -543,6 +596,8 @@ class Search:
         return None, ""
 
     def _is_confirmed(self, values: Mapping, output: int) -> bool:
+        if self.program.confirms_in_python:
+            return True
         if self._confirming is None or self._confirming[0] is not values:
             start = _now()
             results = self.program.call(self.program.users, values)

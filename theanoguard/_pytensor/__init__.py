@@ -45,6 +45,7 @@ from theanoguard._pytensor.files import is_untraced
 from theanoguard._pytensor.inner import (
     CheckedBody,
     CheckedIfElse,
+    PythonLinker,
     has_inner_function,
     in_other_mode,
     inner_graph,
@@ -468,3 +469,15 @@ def input_shapes(args: Sequence[Any]) -> list:
     PyTensor 3.0 passes the graph, the node and the shapes, 3.3 the node and the shapes.
     """
     return list(args[-1])
+
+
+def rewrite_names(database: RewriteDatabase) -> list[str]:
+    """Return the names of all rewrites of a database, also of those in databases inside."""
+    found: dict[str, None] = {}
+    for rewrites in database.__db__.values():
+        for rewrite in rewrites:
+            if isinstance(rewrite, RewriteDatabase):
+                found |= dict.fromkeys(rewrite_names(rewrite))
+            elif rewrite.name:
+                found[rewrite.name] = None
+    return list(found)

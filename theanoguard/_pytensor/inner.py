@@ -78,6 +78,23 @@ def link_inner(
     return _link_op_from_graph_3_0(op, impl, make_linker, wrap_mode)
 
 
+class PythonLinker(VMLinker):
+    """Runs all operations in Python, and those inside of loops and other bodies: nothing is built.
+
+    PyTensor's linker for Python has C code compiled for what is inside.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(use_cloop=False, c_thunks=False)
+
+    def make_all(self, *args: Any, **kwargs: Any) -> Any:
+        """Link copies of the operations that have a body, since graphs share them."""
+        for node in self.fgraph.apply_nodes:
+            if has_inner_function(node.op):
+                node.op = link_inner(node.op, "py", lambda linker: PythonLinker()) or node.op
+        return super().make_all(*args, **kwargs)
+
+
 # The functions whose names end in 3_0 repeat what PyTensor 3.0 does where it links or compiles an
 # op, since it offers no hook there.  They go with the support of 3.0.
 
