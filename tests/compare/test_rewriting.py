@@ -20,6 +20,7 @@ PLAIN = Mode("py", "fast_run")  # the rewrites of C, without compiling C
 x, y, s = pt.dvector("x"), pt.dvector("y"), pt.dscalar("s")
 m, rows, i = pt.dmatrix("m"), pt.dmatrix("rows"), pt.lvector("i")
 k, j = pt.lscalar("k"), pt.lscalar("j")
+b, z, c = pt.bscalar("b"), pt.zscalar("z"), pt.scalar("c", dtype="bool")
 
 ARRAY = np.arange(3.0)
 NAN = np.array([1.0, np.nan])
@@ -65,6 +66,45 @@ CHANGED = {
         {m: np.ones((2, 2))},
         "error lost",
         {"inv_of_inv"},
+    ),
+    "powers of an int8": (
+        s**2 * s**b,
+        {s: 1.001, b: np.int8(127)},
+        "value changed",
+        {"local_mul_pow_to_pow_add"},
+    ),
+    "a negative int8": (abs(-(b / 2)), {b: np.int8(-128)}, "value changed", {"local_neg_to_mul"}),
+    "sqrt(sqr(z))": (pt.sqrt(pt.sqr(z)), {z: -1 + 1j}, "value changed", {"local_sqrt_sqr"}),
+    "log(exp(z))": (pt.log(pt.exp(z)), {z: 1 + 4j}, "value changed", {"local_exp_log"}),
+    "a bool": (
+        pt.log(1 - pt.sigmoid(c)),
+        {c: True},
+        "digits lost",
+        {"log1p_neg_sigmoid"},
+    ),
+    "a negative power": (
+        k**-1,
+        {k: 0},
+        "error lost",
+        {"local_pow_to_nested_squaring", "local_pow_specialize"},
+    ),
+    "a sum of nothing": (
+        pt.alloc(s, k, j).sum(),
+        {s: np.nan, k: 0, j: 0},
+        "bad value made",
+        {"local_careduce_of_alloc"},
+    ),
+    "a part of alloc": (
+        pt.alloc(s, k)[-2:],
+        {s: 1.0, k: -2},
+        "error lost",
+        {"local_subtensor_of_alloc", "extract_diag_lift_pass"},
+    ),
+    "in a loop": (
+        pytensor.scan(lambda a, t: (t + a) // 1, [x], [s], return_updates=False),
+        {x: [0.5, 0.25, 0.5], s: 1.0},
+        "value changed",
+        {"local_div_by_one"},
     ),
     "x[k:][j] * 0": (
         x[k:][j] * 0,
@@ -189,3 +229,23 @@ def test_default_modes(needs_cxx):
         found = compare(s // 1, {s: 1.5}, reference="as written")
     assert list(found.modes) == ["compiled"] and not found.agree
     assert re.search(r"compiled +differs", found.table())
+
+
+def test_who_is_wrong_is_said_of_an_integer():
+    u = pt.scalar("u", dtype="uint8")
+    [change] = compare(u**2, {u: 255}, "CVM", reference="as written")["CVM"].changes
+    assert change.kind == "value changed"
+    assert (change.as_written, change.compiled) == ("-511", "1")
+    assert change.exact == f"{np.power(np.uint8(255), np.int8(2))} by NumPy's dtype rules"
+
+
+def test_a_wrong_number_in_the_place_of_nan_is_a_fault():
+    graph = pt.exp(s) / pt.exp(s)
+    judge = Judge(*_problem_and_reference(graph, {s: 1000.0}))
+    assert judge.changes({"output 0": np.array(1.0)}) == []
+    assert [c.kind for c in judge.changes({"output 0": np.array(2.0)})] == ["value changed"]
+
+
+def _problem_and_reference(graph, given):
+    problem = make_problem(graph, given)
+    return problem, problem.reference()

@@ -196,8 +196,10 @@ class Reference(Replay):
         The nodes, in the order in which they were computed.
     """
 
-    def __init__(self, fgraph: FunctionGraph, inputs: Mapping[Variable, Any]) -> None:
-        super().__init__(fgraph, inputs, Kernels("py"))
+    def __init__(
+        self, fgraph: FunctionGraph, inputs: Mapping[Variable, Any], kernels: Kernels | None = None
+    ) -> None:
+        super().__init__(fgraph, inputs, kernels or Kernels("py"))
         self.ran: dict[Apply, None] = {}
 
     def compute(self, node: Apply) -> Generator[tuple, None, list]:

@@ -1,8 +1,10 @@
 """What rewriting changes: a compiled graph against the graph as written, judged by exact values."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from pytensor.graph.traversal import ancestors
 
 from theanoguard._compare.difference import Tolerance, as_dense, difference, is_comparable
 from theanoguard._compare.problem import Compiled, Problem, Reference, copy_of
+from theanoguard._evaluate.replay import Kernel, Kernels
 from theanoguard._exact import evaluate
 from theanoguard._exact.balls import UNKNOWN, kind_of, nearest_float, text_of
 from theanoguard._exact.rules import is_real
@@ -22,7 +25,7 @@ from theanoguard._naming import name_of
 from theanoguard._provenance import SourceLine, track_provenance, tracker_of
 from theanoguard._provenance.places import source_lines
 from theanoguard._provenance.source import source_place
-from theanoguard._pytensor import FUSING, IN_PLACE, is_numeric
+from theanoguard._pytensor import FUSING, IN_PLACE, is_numeric, rewrite_names
 from theanoguard._shown import brief
 from theanoguard._text import index_text
 from theanoguard.guard.pausing import twin_of, unguarded
@@ -59,10 +62,11 @@ KINDS = {
     "value changed": "has another value than the graph as written",
     "digits lost": "has lost digits that the graph as written has",
     "discontinuity": "is on the other side of a jump, within rounding of it",
+    "wrong as written": "has the number of its dtype, which the graph as written leaves in Python",
 }
 """The kinds of changes, and what the compiled output does."""
 
-NO_FAULT = ("discontinuity", "bad value lost")
+NO_FAULT = ("discontinuity", "bad value lost", "wrong as written")
 """Kinds that are no fault of a rewrite: a bad value that is not computed harms nobody."""
 
 
@@ -87,15 +91,17 @@ class Change:
     ----------
     kind : str
         "value changed", "digits lost", "bad value made", "error lost" and "error made" are faults.
-        "bad value lost" (a NaN or Inf of the graph as written is not computed any more) and
-        "discontinuity" (a comparison or a step within rounding of its threshold) are none.
+        "bad value lost" (a NaN or Inf of the graph as written is not computed any more),
+        "discontinuity" (a comparison or a step within rounding of its threshold) and "wrong as
+        written" (an integer for which NumPy's dtype rules agree with the compiled graph) are none.
     output : str
     index : tuple of int or None
         The element that changed most, () for a scalar; None for an error, or if the shape changed.
     as_written, compiled : str
         The value or the error of each.
     exact : str or None
-        The exact value of that element, if it was needed and could be computed.
+        The exact value of that element, if it was needed and could be computed; of an integer, the
+        value by NumPy's dtype rules.
     operation : str or None
         The first expression that changed, that raises the error, or at which the jump is.
     source : SourceLine or None
@@ -234,7 +240,7 @@ class Judge:
                 index,
                 str(ours[index].item()),
                 str(theirs[index].item()),
-                exact=None if exact is None or kind_of(exact) == "unknown" else text_of(exact),
+                exact=_text(exact),
                 operation=None if jump is None else name_of(jump, depth=3),
                 source=source_place(place),
             )
@@ -242,15 +248,19 @@ class Judge:
 
     def _kind(
         self, variable: Variable, index: tuple[int, ...], ours: Any, theirs: Any
-    ) -> tuple[str | None, arb | None]:
+    ) -> tuple[str | None, arb | np.generic | None]:
         """Return how an element has changed, None for rounding, and its exact value."""
+        if ours.dtype.kind in "iu":
+            right = as_dense(self._by_numpy.value(variable))[index]
+            return ("wrong as written" if right == theirs else "value changed"), right
         if not is_real(variable):
             return _without_exact(ours, theirs), None
         exact = self._exact(variable, index)
         kind = kind_of(exact)
         if kind == "number":
             errors = error_in_ulps(ours, exact), error_in_ulps(theirs, exact)
-            is_hidden = np.isfinite(theirs) and _relative(theirs, exact) > COARSE
+            is_hidden = np.isfinite(errors[1]) and errors[1] > CLOSE
+            is_hidden &= _relative(theirs, exact) > COARSE
             if not _is_lost(*errors) and (np.isfinite(ours) or not is_hidden):
                 return None, exact
             if not np.isfinite(theirs):
@@ -262,6 +272,11 @@ class Judge:
             right = nearest_float(exact)
             return ("bad value made" if ours == right != theirs else None), exact
         return _without_exact(ours, theirs), exact
+
+    @cached_property
+    def _by_numpy(self) -> Reference:
+        """The evaluation of integers by NumPy's dtype rules: Python's integers have no dtype."""
+        return Reference(self.problem.fgraph, self.given, IntegerKernels("py"))
 
     def _exact(
         self, variable: Variable, index: tuple[int, ...], reference: Reference | None = None
@@ -383,6 +398,31 @@ def _near(value: Any, rng: np.random.Generator) -> Any:
         return (array + steps * np.finfo(array.dtype).eps * array).astype(array.dtype)
 
 
+class IntegerKernels(Kernels):
+    """Kernels that compute elementwise operations on integers as NumPy does."""
+
+    def _make(self, node: Apply) -> Kernel:
+        spec = getattr(node.op, "nfunc_spec", None)
+        dtypes = [getattr(v.type, "dtype", "object") for v in (*node.inputs, *node.outputs)]
+        if spec is None or not all(np.dtype(dtype).kind in "iub" for dtype in dtypes):
+            return super()._make(node)
+        ufunc, dtype = getattr(np, spec[0]), np.dtype(dtypes[-1])
+
+        def kernel(values: list[Any]) -> list[Any]:
+            own = [np.asarray(v, dtype) if dtype.kind in "iu" else v for v in values]
+            found = ufunc(*own) if len(own) == ufunc.nin else reduce(ufunc, own)
+            return [np.asarray(found).astype(dtype)]
+
+        return kernel
+
+
+def _text(exact: Any) -> str | None:
+    """Return an exact value as text, None if it is not known."""
+    if isinstance(exact, np.generic):
+        return f"{exact} by NumPy's dtype rules"
+    return None if exact is None or kind_of(exact) == "unknown" else text_of(exact)
+
+
 def _short(value: Any) -> str:
     text = (
         np.array2string(as_dense(value), threshold=6, edgeitems=2) if is_comparable(value) else ""
@@ -497,7 +537,7 @@ class _Search:
     def _changes(self, excluded: frozenset[str]) -> set[tuple[str, str]]:
         mode = self.mode.excluding(*excluded) if excluded else self.mode
         try:
-            with track_provenance():
+            with track_provenance(), _without_tracebacks():
                 compiled = self.problem.compile(mode)
         except Exception:  # a linker may need a rewrite: without it there is nothing to judge
             return {("", "not compiled")}
@@ -525,7 +565,24 @@ class _Search:
             # (other rewrites may do the same, if these are excluded)
             if avoids(list(tried)):
                 return tuple(reduced(list(tried), avoids))
-        return ()
+        # Rewrites of what is inside of loops, and rewrites that are not recorded.
+        every = rewrite_names(self.mode.optdb)
+        own = [name for name in every if "inner_graph" not in name]
+        found = next((names for names in (own, every) if avoids(names)), ())
+        return tuple(reduced(found, avoids))
+
+
+_logger = logging.getLogger("pytensor.graph.rewriting.basic")
+
+
+@contextmanager
+def _without_tracebacks() -> Iterator[None]:
+    """Keep PyTensor from printing that a rewrite fails because another one is excluded."""
+    before, _logger.disabled = _logger.disabled, True
+    try:
+        yield
+    finally:
+        _logger.disabled = before
 
 
 def reduced(items: Sequence[Any], holds: Callable[[Sequence[Any]], bool]) -> list[Any]:
