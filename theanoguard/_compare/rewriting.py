@@ -251,8 +251,8 @@ class Judge:
     ) -> tuple[str | None, arb | np.generic | None]:
         """Return how an element has changed, None for rounding, and its exact value."""
         if ours.dtype.kind in "iu":
-            right = as_dense(self._by_numpy.value(variable))[index]
-            return ("wrong as written" if right == theirs else "value changed"), right
+            by_numpy: np.generic = as_dense(self._by_numpy.value(variable))[index]
+            return ("wrong as written" if by_numpy == theirs else "value changed"), by_numpy
         if not is_real(variable):
             return _without_exact(ours, theirs), None
         exact = self._exact(variable, index)
