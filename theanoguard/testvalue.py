@@ -44,6 +44,14 @@ from theanoguard._pytensor import (
     scan_placeholders,
 )
 
+__all__ = [
+    "MissingTestValue",
+    "config",
+    "eval_intermediate_values",
+    "get_test_value",
+    "test_values",
+]
+
 # The import shim's constructors pass on to PyTensor's.
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
