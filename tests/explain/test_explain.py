@@ -676,6 +676,19 @@ def test_a_constant_is_printed_with_the_digits_of_its_dtype(c):
     assert "c32" in text and found.type.dtype == "float32"
 
 
+def test_words_name_the_operand_that_they_replace():
+    h, c = pt.dmatrix("h"), pt.dvector("c")
+
+    def shares(exp):  # (a line is not printed for a function of any name)
+        e = exp(h) * c
+        return e / e.sum(axis=1, keepdims=True)
+
+    mode = GuardMode(big_is_error=False)
+    found = error_of([h, c], shares(pt.exp).max(), [[[1000.0, 1.0]], [1.0, 1.0]], mode).explanation
+    assert found.advice.text.startswith('Another formula for "h" on line ')
+    assert '"h - h.max(axis=1, keepdims=True)"' in found.advice.text and not found.advice.change
+
+
 def test_a_sum_of_exponentials_over_all_axes_keeps_them():
     x = pt.dmatrix("x")
     top = x.max(keepdims=True)

@@ -496,8 +496,10 @@ def test_a_remedy_in_two_files_names_the_files(sources, value, places, tmp_path,
     for name in ["one_file", "other_file"]:
         monkeypatch.delitem(sys.modules, name)
     hint = caught.value.explanation.advice
-    assert sorted(re.findall(r"\w+_file\.py:\d+", hint.text)) == places
-    assert sorted(line.split()[0] for line in hint.change) == ["first"] * 2 + ["second"] * 2
+    found = re.findall(r"\w+_file\.py:\d+", hint.text)
+    assert sorted(found) == places
+    changed = [line.split()[0] for line in hint.change]  # (old and new line of each place)
+    assert changed == [{"one": "first", "oth": "second"}[p[:3]] for p in found for _ in range(2)]
     assert " on line" not in hint.text
 
 

@@ -227,3 +227,13 @@ def test_doctor_names_the_device():
         text=True,
     )
     assert "backend='pytorch' guards cpu" in result.stdout
+
+
+@needs_torch
+@pytest.mark.parametrize("k", [1, np.int64(0)])
+def test_what_pytorch_cannot_compile_runs_as_without_a_guard(k):
+    q, x = pt.lvector("q"), pt.dmatrix("x")
+    fn = pytensor.function([x, q], pt.log(x[q, k]), mode=pytorch_guard())
+    for rows in (3, 4):
+        np.testing.assert_array_equal(fn(np.ones((rows, 2)), np.array([0, 2])), [0, 0])
+    assert trip(fn, np.zeros((3, 2)), np.array([0, 2])).op == "Log"

@@ -196,6 +196,8 @@ class Side:
         """Set all shared variables; who has lent an array lends one again."""
         for key, variable in self.shared.items():
             value = states[key]
+            if isinstance(value, np.ndarray):  # (PyTorch may have given it another dtype)
+                value = value.astype(variable.type.dtype)
             if isinstance(value, dict):
                 if "bit_generator" not in value:
                     continue

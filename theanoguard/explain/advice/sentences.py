@@ -152,8 +152,10 @@ def _in_words(remedy: Remedy, trial: Trial, cause: Cause, changes: str) -> str:
         return f"This changes the function: {text}; {changes}." if changes else f"W{text[1:]}."
     spot = remedy.spot
     own = [v for v in remedy.builders if not made_by_grad(v.owner)] or list(remedy.builders)
-    place = source_place(own[0])
-    where = on_lines([place], in_one_file([place], cause.source)) if place is not None else ""
+    places = [p for v in own if (p := source_place(v)) is not None]
+    place = places[0] if places else None
+    places.sort(key=lambda p: (p.file, p.line))
+    where = on_lines(places, in_one_file(places, cause.source)) if places else ""
     texts = []
     for edit in remedy.edits:
         old = spot.name_of(edit.variable)
@@ -177,6 +179,9 @@ def _in_words(remedy: Remedy, trial: Trial, cause: Cause, changes: str) -> str:
     if len(texts) > 1:
         return f"Other formulas{where} keep the value: {listed(texts)}{meant}."
     old = _quoted(place)
+    if remedy.operand is not None:  # (it is changed inside of the expression)
+        name = spot.name_of(spot.node.inputs[remedy.operand])
+        old = f'"{name}"' if name else ""
     of = f" for {old}" if old else ""
     return f"Another formula{of}{where} keeps the value: {listed(texts)}{meant}."
 

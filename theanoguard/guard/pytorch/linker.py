@@ -5,6 +5,7 @@ returns.  The flag is one more result, so reading it costs nothing.  ``code.py``
 functions that compute it.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from theanoguard.guard.graph.linker import FlaggedLinker
@@ -31,3 +32,26 @@ class PytorchGuardLinker(FlaggedLinker, PytorchLinker):
         return self.flagged(
             order, input_storage, storage_map, code.graphs_inside, code.TorchKernels()
         )
+
+    def jit_compile(self, fn: Callable) -> Callable:
+        """Return the compiled function; it runs as it is if PyTorch fails to compile it.
+
+        PyTorch leaves what it cannot compile, such as ``x[q, 1]``, out of the program.  If the flag
+        reads that, it raises instead.
+        """
+        import torch
+
+        compiled = super().jit_compile(fn)
+        failed = False
+
+        def call(*inputs: Any) -> Any:
+            nonlocal failed
+            if not failed:
+                try:
+                    return compiled(*inputs)
+                except torch._dynamo.exc.BackendCompilerFailed:
+                    failed = True
+            with torch.compiler.set_stance("force_eager"):
+                return compiled(*inputs)
+
+        return call
