@@ -5,6 +5,7 @@ that the command line and the pytest plugin start without PyTensor.
 """
 
 import importlib
+import itertools
 import warnings
 
 import lazy_loader
@@ -43,8 +44,9 @@ def __getattr__(name: str) -> object:
     except ImportError as error:
         raise _releases.explained(error) from error
     except AttributeError:
+        known = [*__all__, *itertools.chain(*_MOVED.values())]
         raise AttributeError(
-            f"theanoguard has no {name!r}{did_you_mean(name, __all__)}", name=name
+            f"theanoguard has no {name!r}{did_you_mean(name, known)}", name=name
         ) from None
 
 
