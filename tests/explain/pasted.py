@@ -281,7 +281,7 @@ CONTEXTS: dict[str, Callable[[Formula], str]] = {
         """,
         "method_of_it": """
             x = pt.dvector("x")
-            out = (E<x>).sum() + (E<x>).max()
+            out = (E<x>).sum() + (E<x>).mean()
             INPUTS, OUTPUTS = [x], [out]
         """,
         "keyword": """

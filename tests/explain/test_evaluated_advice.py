@@ -7,7 +7,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from theanoguard import GuardError, GuardMode
+from theanoguard import GuardError, GuardMode, stable
 
 INF = np.inf
 
@@ -158,3 +158,127 @@ def test_a_counter_that_wrapped_gets_no_logarithm():
     text = told(error_of([x], x / pt.sqrt(count), [1.0], [1.0], updates=updates))
     assert "has passed the largest number of int8, 127, and wrapped around" in text
     assert "exp(" not in text
+
+
+# What general advice proposes, by a formula and where it fails; None if it does not help there.
+PROPOSED = {
+    "1 / x": (0.0, "If it may be, decide"),
+    "pt.log(1 / x) + 1 / x": (0.0, "If it may be, decide"),
+    "x / x + pt.log(x)": (0.0, None),
+    "x ** (1 / 3)": (-8.0, "If the odd root is meant, write sign(x) * abs(x)**p."),
+    "x ** (1 / 3) + pt.log(x)": (-8.0, None),
+    "x ** 0.4": (-8.0, None),
+}
+
+
+@pytest.mark.parametrize("formula", PROPOSED)
+def test_a_formula_is_proposed_only_if_it_helps(formula):
+    at, words = PROPOSED[formula]
+    x = pt.dscalar("x")
+    text = told(error_of([x], eval(formula, {"pt": pt, "x": x}), [at]))
+    for proposed in ("decide", "odd root"):
+        assert (proposed in text) == (words is not None and proposed in words)
+    assert words is None or words in text
+
+
+SLOPES = {
+    "x ** p": ([0.0, 2.0], 0.5, "switch(eq(x, 0), 0, switch(eq(x, 0), 1, x)**p)"),
+    "pt.exp(x) * x ** p": ([0.0, 2.0], 1 / 3, "switch(eq(x, 0), 0, switch(eq(x, 0), 1, x)**p)"),
+    "pt.sqrt(x) * p": ([0.0, 2.0], 1.0, "switch(eq(x, 0), 0, sqrt(switch(eq(x, 0), 1, x)))"),
+    "x ** p + pt.log(x)": ([0.0, 2.0], 0.5, None),
+}
+
+
+@pytest.mark.parametrize("formula", SLOPES)
+def test_what_is_proposed_for_a_derivative_keeps_the_value(formula):
+    at, power, new = SLOPES[formula]
+    x, p = pt.dvector("x"), pt.dscalar("p")
+    names = {**vars(pt), "pt": pt, "x": x, "p": p}
+    cost = eval(formula, names).sum()
+    text = told(error_of([x, p], [cost, *pt.grad(cost, [x, p])], [np.array(at), power]))
+    if new is None:
+        assert "switch(eq(x, 0)" not in text
+        return
+    assert new in text or "theanoguard.stable.sqrt" in text
+    edited = eval(formula.replace("x ** p", new).replace("pt.sqrt(x)", new), names).sum()
+    f = pytensor.function([x, p], [cost, edited, *pt.grad(edited, [x, p])], mode="FAST_COMPILE")
+    for value in (at, [0.3, 0.0], [1.5, 2.5]):
+        old, kept, *slopes = f(np.array(value), power)
+        np.testing.assert_allclose(kept, old)
+        assert all(np.isfinite(slope).all() for slope in slopes)
+
+
+@pytest.mark.parametrize("product", [lambda u, v: (u * v).sum(), pt.dot])
+def test_the_angle_between_parallel_vectors_gets_a_formula_with_a_gradient(product):
+    u, v = pt.dvectors("uv")
+    norms = pt.sqrt((u**2).sum()) * pt.sqrt((v**2).sum())
+    angle = pt.arccos(pt.clip(product(u, v) / norms, -1.0, 1.0))
+    same = np.array([1.0, 2.0, 2.0])
+    text = told(error_of([u, v], [angle, pt.grad(angle, u)], [same, same]))
+    assert "A norm has no gradient" not in text
+    assert "2 * arctan2(norm(u - v), norm(u + v)) with theanoguard.stable.norm." in text
+    a, b = (w / stable.norm(w) for w in (u, v))
+    new = 2 * pt.arctan2(stable.norm(a - b), stable.norm(a + b))
+    f = pytensor.function([u, v], [angle, new, pt.grad(new, u)], mode="FAST_COMPILE")
+    assert all(np.isfinite(value).all() for value in f(same, same))
+    old, value, _ = f(same, np.array([2.0, 1.0, -1.0]))
+    assert value == pytest.approx(old)
+
+
+def test_a_scaling_changes_a_geometric_mean():
+    x = pt.dvector("x")
+    big = np.array([1e100, 1e100, 1e100, 1e100, 1e-200])
+    fn = pytensor.function([x], x.prod() ** (1 / 5), mode=GuardMode(big_is_error=False))
+    with pytest.raises(GuardError) as caught:
+        fn(big)
+    assert "in place of the input" not in told(caught.value)
+
+
+def test_a_divisor_of_two_uses_names_the_inputs():
+    y, V, W = pt.dvector("y"), pt.dscalar("V"), pt.dscalar("W")
+
+    def step(yt, m, C, V, W):
+        R = C + W
+        Q = R + V
+        K = R / Q
+        return m + K * (yt - m), R - K * R, -0.5 * (pt.log(2 * np.pi * Q) + (yt - m) ** 2 / Q)
+
+    start = [pt.constant(v, dtype="float64") for v in (0.0, 1.0)]
+    _, _, ll = pytensor.scan(step, [y], [*start, None], non_sequences=[V, W], return_updates=False)
+    text = told(error_of([y, V, W], ll.sum(), [np.array([0.5, 0.5, 0.4]), 0.0, 0.0]))
+    assert "W and V are 0." in text
+    assert "switch(" not in text
+
+
+def test_an_equation_of_a_report_is_true():
+    x = pt.dscalar("x")
+    output = pt.log(pt.exp(-((x - 1) ** 2)) / pt.sqrt(2 * np.pi / (x - 39) ** 2))
+    text = told(error_of([x], output, [40.0]))
+    assert "float64 loses it where an operand = " in text
+    assert "log(0.0) =" not in text.replace("log(0.0) = -inf", "")
+
+
+def test_an_infinity_that_counts_as_big_names_the_other_argument():
+    x = pt.dvector("x")
+    at = np.array([1.0, 0.0])
+    fn = pytensor.function([x], pt.log(x), mode=GuardMode(inf_is_error=False))
+    with pytest.raises(GuardError) as caught:
+        fn(at)
+    assert "pass big_is_error=False as well." in told(caught.value)
+    both = GuardMode(inf_is_error=False, big_is_error=False)
+    assert pytensor.function([x], pt.log(x), mode=both)(at)[1] == -INF
+    other = told(error_of([x], pt.log(x), [at]))
+    assert "counts as big" not in other
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64"])
+def test_a_big_input_is_told_how_it_is_allowed(dtype):
+    x = pt.vector("x", dtype=dtype)
+    at = np.array([1, -(10**12)], dtype)
+    mode = {"check_integers": True}
+    fn = pytensor.function([x], -x, mode=GuardMode(**mode))
+    with pytest.raises(GuardError) as caught:
+        fn(at)
+    (threshold,) = re.findall(r"GuardMode\(big_threshold=(.*?)\)", told(caught.value))
+    allowed = GuardMode(big_threshold=float(threshold), **mode)
+    assert pytensor.function([x], -x, mode=allowed)(at)[0] == -1

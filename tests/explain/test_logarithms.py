@@ -132,11 +132,11 @@ def test_a_cost_that_does_not_fit_its_dtype_is_told():
     assert hint.text == "With float64 in place of float32 this call gives finite values."
 
 
-def test_a_large_input_is_named():
+def test_a_result_that_depends_on_the_size_of_an_input_is_not_scaled():
     a = pt.dvector("a")
     found, hint = explained([a], [(a * a).sum()], [np.array([2e200, 1.0])])
     assert found.meaning.text.startswith("In exact arithmetic the result is 4e+400, more than")
-    assert "With a / 1e+201 in place of the input a this call gives finite values." in hint.text
+    assert hint.text.startswith("The result itself is this large")
 
 
 @pytest.mark.parametrize(

@@ -180,8 +180,9 @@ def _elements(place: Place, spot: Any) -> list[tuple[str, Place]]:
     regions = culprit.regions_of(place)
     for region, stated in zip(regions, operands_of(place, spot), strict=True):
         name = element_text(stated.name, stated.index)
-        if region.is_element and not stated.constant and len(name) <= MAX_NAME:
-            found.append((name, culprit.operand_place(place, region)))
+        if region.is_element and not stated.constant:
+            shown = name if len(name) <= MAX_NAME else "an operand"
+            found.append((shown, culprit.operand_place(place, region)))
     return found
 
 

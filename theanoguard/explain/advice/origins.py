@@ -130,7 +130,8 @@ class Origins:
         self.leaf = ends[0].leaf if len(ends) == 1 else None
         if len(ends) > 1:
             leaves = [end.leaf for end in ends if end.leaf is not None]
-            return End(None, self._of_leaves(leaves) if len(leaves) == len(ends) else "")
+            is_whole = len(leaves) == len(ends)
+            return End(None, self._of_leaves(leaves) if is_whole or len(leaves) > 1 else "")
         (end,) = ends
         if end == End(None) and domain is not None:
             return End(None, self._computed_from(start))
@@ -412,10 +413,11 @@ class Origins:
         text = f"{texts[1]} {is_said[0]} {texts[0]}{self._when(part)}, and must {is_said[1]}."
         moved = next((p for p in (right, left) if self._parameters(p.variable)), None)
         if moved is not None:
-            names = [v.name for v in self._parameters(moved.variable)]
+            names = [v.name or self._name_of(moved, v) for v in self._parameters(moved.variable)]
             known = [name for name in names if name]
-            if len(known) < len(names):
-                known.append(f"{len(names) - len(known)} shared variables without a name")
+            if (unnamed := len(names) - len(known)) > 0:
+                several = f"{unnamed} shared variables" if unnamed > 1 else "a shared variable"
+                known.append(f"{several} without a name")
             text += f" The updates of this function change {listed(known)}."
         kept = self._rejected(left, right) * (kind is ps.Sub)
         inputs = tuple(p for p in (right, left) if p.variable.owner is None)

@@ -22,10 +22,10 @@ from theanoguard._steps import ForeignError, attempt
 from theanoguard._text import number_text
 from theanoguard.explain.advice.candidates import (
     WITH_JITTER,
-    as_code,
     other_functions,
     same_functions,
 )
+from theanoguard.explain.advice.claims import proposal
 from theanoguard.explain.advice.hints import GROWS, UNDERFLOWED, WITHOUT_TRIAL, with_hint
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.sentences import is_same_around, sentence
@@ -64,6 +64,8 @@ class Outcome:
         Knows the exact value of what the call should have returned.
     grade : {"", "same", "changes"}
         As for :class:`~theanoguard.explain.advice.hints.Hint`.
+    proposal : str
+        A formula that general advice proposes, and that helps, as a sentence.
     """
 
     text: str | None
@@ -75,6 +77,7 @@ class Outcome:
     lines: tuple = ()
     judge: Any = None
     grade: str = ""
+    proposal: str = ""
 
 
 def try_remedies(facts: Facts) -> Outcome | None:
@@ -161,7 +164,7 @@ def _with_less_growth(built: AsBuilt, cause: Cause, known: Outcome | None) -> Ou
     """Return the outcome with a number that, if it is smaller, keeps a loop from growing."""
     if not cause.path or cause.hint is None:
         return None
-    if cause.hint.key not in GROWS and cause.kind != "big":
+    if cause.hint.key not in GROWS:
         return None
     bad = "no such value" if cause.kind == "big" else "finite values"
     for leaf, size in itertools.product(built.leaves_of_loops(), _SMALLER):
@@ -223,7 +226,8 @@ def _tried_on(built: AsBuilt, spot: Spot, cause: Cause) -> Outcome:
                 return replace(outcome, text=told[0], change=told[1], grade="changes")
     for text in _on_whole_call(judge, cause):
         return replace(outcome, text=text)
-    return outcome
+    has_none = judge.kind in ("none", "unknown")
+    return replace(outcome, proposal=proposal(cause, judge)) if has_none else outcome
 
 
 def _makers_of_infinity(built: AsBuilt, spot: Spot) -> Iterator[Spot]:
@@ -241,25 +245,12 @@ def _reads_infinity(spot: Spot) -> bool:
     return any(v.dtype.kind == "f" and bool(np.isinf(v).any()) for v in values)
 
 
-OVERFLOWED = ("product-overflow", "sum-overflow", "dot-overflow")
-"""Hints for results that exceed the largest number of their dtype."""
-
-
 def _on_whole_call(judge: Judge, cause: Cause) -> Iterator[str]:
     """Yield sentences on changes that help, but that are not a change to one operation."""
-    built = judge.built
     if cause.dtype in NARROW:
-        trial = built.in_float64()
+        trial = judge.built.in_float64()
         if trial is not None and judge.is_mended(trial) and judge.is_right(trial):
             yield f"With float64 in place of {cause.dtype} {trial.text}."
-    if cause.hint is not None and cause.hint.key in OVERFLOWED:
-        for leaf, size in built.large_leaves(judge.spot):
-            if leaf.name and built.is_sound_with(leaf, size):
-                name, role = leaf.name, ROLES[role_of(leaf)]
-                yield (
-                    f"With {name} / {as_code(size)} in place of the {role} {name} this call gives"
-                    " finite values."
-                )
 
 
 def position(cause: Cause) -> int:

@@ -52,9 +52,6 @@ MAX_DIFFERENTIATED = 250
 MAX_WIDENED = 500
 """Largest number of nodes of a graph as built that is tried in float64."""
 
-LARGE = 1e3
-"""A number above which an input or a shared variable may be too large."""
-
 MAX_ELEMENTS = 1_000_000
 """Largest number of elements in the inputs of a call for which it is evaluated again."""
 
@@ -278,6 +275,7 @@ class AsBuilt:
         updated = getattr(trip.fgraph, "update_mapping", None) or {}
         self._updated = [i in updated for i in range(len(self.outputs))]
         self._trials: list[tuple[list[Variable], Trial | None]] = []
+        self._slopes: dict[tuple[Variable, Variable], Variable] = {}
 
     def _known_values(self, live: Mapping[Any, Any]) -> dict[Variable, Any]:
         """Return the values, from the call, of operations that must not be run again."""
@@ -664,7 +662,19 @@ class AsBuilt:
         # (`grad` names a gradient, and nothing of one that is NaN agrees)
         named = [slope for slope, leaf in fitting if leaf.name and _is_by(head, leaf.name)]
         found = named if len(named) == 1 else [slope for slope, _ in fitting]
+        if len(found) != 1 and not most:
+            found = [slope for slope, leaf in fitting if self._is_slope(head, leaf)]
         return found[0] if len(found) == 1 or (found and most) else None
+
+    def _is_slope(self, head: Variable, leaf: Variable) -> bool:
+        """Return whether a gradient of the graph as built is the one by an input."""
+        for cost in self.costs():
+            if cost.type.ndim == 0 and (cost, leaf) not in self._slopes:
+                with foreign():
+                    [slope] = pytensor.grad(cost, [leaf], disconnected_inputs="ignore")
+                self._slopes[cost, leaf] = slope
+        known = (self._slopes.get((cost, leaf)) for cost in self.costs())
+        return any(slope is not None and equal_computations([head], [slope]) for slope in known)
 
     def _returned(self, outputs: Sequence[Variable]) -> list[Variable]:
         """Return those of some outputs that the function returns; all of them if none is."""
@@ -681,18 +691,6 @@ class AsBuilt:
             return None
         values = self._evaluated(outputs)
         return Trial(dict(zip(self.outputs, values, strict=True)), self._returned(self.outputs))
-
-    def large_leaves(self, spot: Spot) -> list[tuple[Variable, float]]:
-        """Return inputs and shared variables with large numbers, and a power of 10 above these.
-
-        Only the leaves that `spot` depends on are returned, those with the largest numbers first.
-        """
-        node = spot.node if spot.body is None else spot.body.outermost
-        leaves = [v for v in ancestors(node.outputs) if is_differentiable(v)]
-        sizes = {v: float(np.max(np.abs(self.value(v)), initial=0)) for v in leaves}
-        large = [v for v in leaves if LARGE < sizes[v] < np.inf]
-        large.sort(key=sizes.__getitem__, reverse=True)
-        return [(v, 10.0 ** min(np.ceil(np.log10(sizes[v])), 308)) for v in large[:3]]
 
     def leaves_of_loops(self) -> list[Variable]:
         """Return inputs and shared variables that loops read; those read in every step first.

@@ -4,6 +4,7 @@ The answer comes first: the bad value, the operands, the user's line, and what t
 the inputs follows.  The graph is never printed.
 """
 
+import math
 import re
 import textwrap
 from collections.abc import Callable, Sequence
@@ -621,6 +622,8 @@ def _turns(one: Any, other: Any) -> bool:
     """Whether a number changes its sign, or jumps."""
     if one == 0 or other == 0 or (one < 0) != (other < 0):
         return one != other
+    if not (math.isfinite(one) and math.isfinite(other)):
+        return math.isfinite(one) or math.isfinite(other)
     return not 1 / JUMP < other / one < JUMP
 
 
