@@ -26,7 +26,7 @@ from theanoguard.guard.pausing import unguarded
 from theanoguard.guard.policy import make_policy
 from theanoguard.pymc.broadcasts import crossed, written
 from theanoguard.pymc.library import inside_library
-from theanoguard.pymc.links import Fault, fault_of, scaling, without_clamp
+from theanoguard.pymc.links import Fault, beyond_support, fault_of, scaling, without_clamp
 from theanoguard.pymc.modes import model_lines
 from theanoguard.pymc.parameters import distribution_of, given_parameters, misfits
 from theanoguard.pymc.points import Point, compiled, prior_points, pymc_of
@@ -468,9 +468,31 @@ class Explaining:
         if by is not None:
             return {"explanation": explanation}
         data = attempt("the observed value", None, self._observed, name, value, event.first_index)
+        outside = attempt("the support of a density", False, self._is_beyond, name, value)
+        if outside and (beyond := beyond_support(explanation, f"{name}{list(event.first_index)}")):
+            return {"explanation": beyond, "data": data}
         overflowed = explanation.cause.kind == "inf"
         advice = attempt("the predictors", "", self._scaling, name) if overflowed else ""
         return {"explanation": explanation, "data": data, "advice": advice}
+
+    def _is_beyond(self, name: str, value: Any) -> bool:
+        """Return whether a user's density is bad for some observed values alone.
+
+        It is if the density is finite with other observed values in place of these.
+        """
+        variable = self.model[name]
+        if "CustomDist" not in distribution_of(variable) or variable not in self.model.observed_RVs:
+            return False
+        observed = self.model.rvs_to_values[variable]
+        data = self._evaluate([observed])[observed]
+        bad = ~np.isfinite(value)
+        if data.shape != value.shape or bad.all():
+            return False
+        other = np.where(bad, data[~bad][0], data)
+        with model_lines():
+            term = self.pymc.logp(variable, other)
+        [replaced] = self.model.replace_rvs_by_values([term])
+        return bool(np.isfinite(self._evaluate([replaced])[replaced]).all())
 
     def _scaling(self, name: str) -> str:
         """Return which data to centre or to scale, if a term has overflowed for their size."""

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import Mul
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.scalar.basic import Add, Cast, Identity, Mul, Neg, Sub, TrueDiv
+from pytensor.tensor.basic import Alloc, Join, MakeVector, Split
 from pytensor.tensor.math import Dot
 
-from theanoguard._naming import element_text
+from theanoguard._graph import VIEWS, reduction_of, scalar_class
+from theanoguard._naming import INDEXING, element_text
+from theanoguard._provenance import source_line
 from theanoguard._provenance.designating import Designations
 from theanoguard._text import number_text
 from theanoguard.explain.advice.hints import GENERAL
@@ -75,7 +78,9 @@ _NEGATIVE_BINOMIAL = {"mu": POSITIVE, "alpha": POSITIVE}
 OTHER_PARAMETERS = {
     "Beta": {"mu": UNIT, "sigma": POSITIVE, "nu": POSITIVE},
     "Exponential": {"lam": POSITIVE},
-    **dict.fromkeys(("StudentT", "HalfStudentT"), {"lam": POSITIVE}),
+    **dict.fromkeys(
+        ("StudentT", "HalfStudentT"), {"nu": POSITIVE, "sigma": POSITIVE, "lam": POSITIVE}
+    ),
     **dict.fromkeys(("Gamma", "InverseGamma"), _MEAN),
     "NegativeBinomial": _NEGATIVE_BINOMIAL,
     **dict.fromkeys(("Normal", "HalfNormal", "LogNormal", "TruncatedNormal"), {"tau": POSITIVE}),
@@ -174,9 +179,10 @@ def fault_of(
         for parameter, value in outside([given[name]], partial(_outside, domain)):
             failing = _outside(domain, value)
             told = domain.text.format(name) + _element(failing, value)
-            advice = _of_rows(parameter, free, failing, evaluate) or _advice(
-                free, variable, name, parameter, domain
-            )
+            advice = _of_rows(parameter, free, failing, evaluate)
+            if not advice and not is_predictor(parameter, free):
+                advice = _first_outside(model, parameter, name, domain, evaluate)
+            advice = advice or _advice(free, variable, name, parameter, domain)
             is_told = name in domains and condition == domain.text.format(name)
             return Fault("" if is_told else told, advice, parameter)
     if (cuts := given.get("cutpoints")) is not None:
@@ -234,7 +240,62 @@ def _advice(free: Set[Any], variable: Any, name: str, parameter: Any, domain: Do
     scalar = getattr(getattr(random.owner, "op", None), "scalar_op", None)
     if str(getattr(scalar, "name", None) or scalar).lower() in LINKS:  # (it has underflowed)
         return scaling(parameter, free) or NARROWER.format(name)
+    if not is_predictor(parameter, free):
+        return ""
     return f"Give {name} a link: {name} = {domain.link}(...)."
+
+
+_LINEAR = (Add, Sub, Neg, Mul, TrueDiv, Cast, Identity)
+_ARRANGES = (*VIEWS, *INDEXING, Join, MakeVector, Alloc, Split)
+
+
+def is_predictor(parameter: Any, free: Set[Any]) -> bool:
+    """Return whether a parameter is linear in each free variable, as a linear predictor is.
+
+    A link changes its scale alone.  A state of a system, such as ``S - beta * S * I``, is another
+    function under a link.
+    """
+    reached: dict[Any, set[Any]] = {v: {v} for v in free}
+    for node in toposort([parameter], blockers=free):
+        found = [reached.get(v, set()) for v in node.inputs]
+        inner = getattr(node.op, "core_op", node.op)
+        kind = type(getattr(inner, "scalar_op", inner))
+        if any(found) and not isinstance(node.op, _ARRANGES):
+            is_product = kind is Mul or issubclass(kind, Dot)
+            shares = is_product and len(set().union(*found)) < sum(map(len, found))
+            is_sum = reduction_of(node.outputs[0], "sum", "mean") is not None
+            is_linear = kind in _LINEAR or is_product or is_sum
+            if shares or not is_linear or (kind is TrueDiv and found[1]):
+                return False
+        reached.update(dict.fromkeys(node.outputs, set().union(*found)))
+    return True
+
+
+def _first_outside(
+    model: Any, parameter: Any, name: str, domain: Domain, evaluate: Callable
+) -> str:
+    """Return which number leaves the domain first on the way to a parameter; "" if unknown."""
+    free = set(model.free_RVs)
+    nodes = [
+        node
+        for node in toposort([parameter], blockers=free)
+        if scalar_class(node.outputs[0]) is Sub and free & set(ancestors(node.outputs))
+    ]
+    names = _names_in(parameter, free)
+    values = evaluate(model.replace_rvs_by_values([node.outputs[0] for node in nodes])).values()
+    for node, value in zip(nodes, values, strict=True):
+        failing = _outside(domain, value)
+        made = written(node.outputs[0])
+        known = names.of(made)
+        shown, line = known.name or known.expression, source_line(made)
+        if not failing.any() or not shown or made is written(parameter):
+            continue
+        where = "" if line is None else f" on line {line.line}"
+        return (
+            f"{shown}{where} leaves the domain first{_element(failing, value)}: keep it inside"
+            f" there. A link on {name} would change the model."
+        )
+    return ""
 
 
 def _at_bound(domain: Domain, at: Any, value: Any) -> Any:
@@ -342,6 +403,9 @@ def _factors(nodes: Iterable[Any], free: Set[Any]) -> Iterator[Any]:
 LARGE_DENSITY = "Scale the predictors, or give their coefficients narrower priors."
 """What to do if a result is too large, in a log-density."""
 
+_JITTERED = re.compile(r"\.(prior|conditional|marginal_likelihood)\(")
+"""A call of a method of pm.gp that takes ``jitter``."""
+
 PRIORS = {
     "cholesky-not-positive-definite": (
         "A covariance that is built from pm.LKJCholeskyCov is positive definite at every point."
@@ -373,10 +437,40 @@ def without_clamp(explanation: Any, model: Any = None) -> Any:
     return replace(explanation, cause=cause, deeper=deeper)
 
 
+def beyond_support(explanation: Any, element: str) -> Any:
+    """Return an explanation for an observed value outside of the support of a user's density.
+
+    None if the condition on the number of this value is not known.
+
+    Parameters
+    ----------
+    explanation : Explanation
+    element : str
+        The observed value.
+    """
+    condition = None if explanation.meaning is None else explanation.meaning.condition
+    hint = explanation.cause.hint
+    if condition is None or hint is None or condition.domain.ends[0] != 0:
+        return None
+    name = condition.expression.removesuffix(element[element.index("[") :])
+    sign = ">=" if condition.domain.at_least == 0 else ">"
+    advice = (
+        f"{element} lies outside of the support at this point, where the density is 0. Return"
+        f" pt.switch({name} {sign} 0, ..., -inf), with pt.switch({name} {sign} 0, {name}, 1) in"
+        f" place of {name} inside."
+    )
+    new = replace(hint, fact="", origin="", advice=advice, change=(), grade="")
+    return replace(explanation, cause=replace(explanation.cause, hint=new), deeper=None)
+
+
 def _of_model(cause: Any, meaning: Meaning, model: Any) -> Any:
     """Return the hint on a cause in a log-density."""
     hint = cause.hint
     if hint.key in PRIORS:
+        source = cause.source
+        if source is not None and (called := _JITTERED.search(source.text)) and hint.change == ():
+            jitter = f"Give {called[1]} jitter=1e-6, which is added to the diagonal."
+            return replace(hint, advice=jitter)
         prior = PRIORS[hint.key] if not hint.change else ""
         return replace(hint, advice=f"{hint.advice} {prior}".strip())
     condition = meaning.condition or _of_argument(cause, model)

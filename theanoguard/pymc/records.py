@@ -192,13 +192,17 @@ class ModelExplanation:
         )
         head = f"{len(self.bad)} bad at {place}: {', '.join(b.title for b in self.bad)}."
         head = "\n".join(textwrap.wrap(printable(head), 96))
-        blocks, told = [head], set()
+        blocks: list[str] = [head]
+        told: dict[Any, str] = {}
         for bad in self.bad:
-            # Many gradients go bad by the same operation: once is enough.
-            first = textwrap.shorten((bad.report or bad.data or "").partition("\n")[0], 94)
-            key = bad.cause_key or first
-            blocks.append(f"{bad.title}\n  as above: {first}" if key in told else str(bad))
-            told |= {key} if key else set()
+            # One fault makes many terms bad, and the gradients of these: once is enough.
+            first = (bad.report or bad.data or "; ".join(bad.checks)).partition("\n")[0]
+            same = bad.cause_key or ((bad.checks, bad.advice) if bad.checks else first)
+            first = textwrap.shorten(first, 94)
+            above = first if same in told else told.get(bad.by and bad.term, "")
+            blocks.append(f"{bad.title}\n  as above: {above}" if above else str(bad))
+            if same and first:
+                told |= dict.fromkeys([same] if bad.by else [same, bad.term], first)
         return "\n\n".join([*blocks, *self._flat_text(), *self._further()])
 
     def _further(self) -> list[str]:
