@@ -4,6 +4,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from flint import arb, ctx
 from pytensor.graph.traversal import graph_inputs
 from pytensor.scan.utils import until
 
@@ -180,3 +181,52 @@ def test_loop_that_stops_by_a_condition():
 
     values = pytensor.scan(step, outputs_info=[pt.ones(())], n_steps=10, return_updates=False)
     assert str(theanoguard.exact(values, {})) == "[1e+200, 1e+400, 1e+600]"
+
+
+def logistic(s, steps):
+    return pytensor.scan(
+        lambda u: 3.9 * u * (1 - u), outputs_info=[s], n_steps=steps, return_updates=False
+    )[-1]
+
+
+def test_a_chaotic_map_gets_the_digits_that_it_needs():
+    s = pt.dscalar("s")
+    found = theanoguard.exact(logistic(s, 400), {s: 0.3})
+    with ctx.workprec(3000):
+        right = arb(0.3)
+        for _ in range(400):
+            right = arb(3.9) * right * (1 - right)
+        assert found.known == "number"
+        assert abs(arb(float(found.mid)) - right) <= arb(float(found.error))
+        assert found.mid == float(right.mid())
+
+
+def test_a_value_whose_error_exceeds_it_is_unknown_and_names_the_limit():
+    s = pt.dscalar("s")
+    found = theanoguard.exact(logistic(s, 400), {s: 0.3}, work=400_000)
+    assert found.known == "unknown"
+    assert np.isnan(found.mid)
+    assert "the limit work=400000: pass a larger work" in str(found)
+    assert "the limit seconds=0: pass a larger seconds" in str(
+        theanoguard.exact(logistic(s, 40), {s: 0.3}, seconds=0)
+    )
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int8", "uint8", "bool"])
+def test_an_integer_is_given_whole_numbers(dtype):
+    i = pt.vector("i", dtype=dtype)
+    fn = pytensor.function([i], i * 1, mode="FAST_COMPILE")
+    with pytest.raises(TypeError):
+        fn([0.5])
+    with pytest.raises(TypeError, match="i cannot be"):
+        theanoguard.exact(i * 1, {i: [0.5]})
+    assert theanoguard.exact(i * 1, {i: [1]}).mid == 1
+
+
+def test_the_error_is_not_known_where_a_value_is_that_of_the_call():
+    x = pt.dmatrix("x")
+    at = {x: np.array([[2.0, 1.0], [1.0, 3.0]])}
+    found = theanoguard.exact(pt.linalg.qr(x)[1], at)
+    assert any(note.kind == "live" for note in found.notes)
+    assert np.isnan(found.error).all()
+    assert not np.isnan(theanoguard.exact(x.sum(), at).error)

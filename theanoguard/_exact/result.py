@@ -59,7 +59,8 @@ class Exact:
         The nearest float64: Inf where the value is too large, NaN where there is none.  Integers
         and booleans stay what they are.
     error : ndarray
-        A bound on the distance between `mid` and the exact value.
+        A bound on the distance between `mid` and the exact value.  NaN if none is known: an
+        operation without an exact value took its floating-point value (a note of kind "live").
     known : ndarray of str
         For each element "number"; "none" if the formula has no value there; "infinite" for an
         infinity or the limit at a pole (``log(0)``); "unknown" if a limit was reached first.
@@ -93,9 +94,11 @@ class Exact:
 
     @cached_property
     def error(self) -> np.ndarray:
-        """A bound on the distance between ``mid`` and the exact value."""
+        """A bound on the distance between ``mid`` and the exact value; NaN if none is known."""
         if self.value.dtype != object:
             return np.zeros(self.value.shape)
+        if any(note.kind == "live" for note in self.notes):
+            return np.full(self.value.shape, np.nan)
         return self._each(bounded_error, np.float64)
 
     @cached_property

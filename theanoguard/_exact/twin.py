@@ -25,6 +25,7 @@ from theanoguard._evaluate.replay import ForeignKernels, Replay, copy_value, has
 from theanoguard._exact.balls import (
     ENOUGH_BITS,
     UNKNOWN,
+    array_of,
     filled,
     is_balls,
     is_close_enough,
@@ -77,7 +78,7 @@ NODE_WORK = 100
 
 
 class OutOfLimits(Exception):
-    """The work or the time that was allowed is used up."""
+    """The work or the time that was allowed is used up; it names the argument."""
 
 
 @dataclass
@@ -91,11 +92,16 @@ class Budget:
     def __post_init__(self) -> None:
         self.deadline = time.thread_time() + self.seconds
 
-    def spend(self, amount: float) -> None:
-        """Count work, and raise where a limit is reached."""
-        self.work -= amount * self.factor
-        if self.work < 0 or time.thread_time() > self.deadline:
-            raise OutOfLimits
+    def spend(self, amount: float, flat: float = 0.0) -> None:
+        """Count work, and raise where a limit is reached.
+
+        `flat`: work that does not grow with the number of digits.
+        """
+        self.work -= amount * self.factor + flat
+        if self.work < 0:
+            raise OutOfLimits("work")
+        if time.thread_time() > self.deadline:
+            raise OutOfLimits("seconds")
 
 
 @dataclass
@@ -256,7 +262,7 @@ class Twin(Replay):
         way = _way_of(node.op.__class__)
         if way == "branch":
             return super().run_whole(node)
-        self.context.budget.spend(NODE_WORK)
+        self.context.budget.spend(0, NODE_WORK)
         if is_fill(node) and not self.knows(node.inputs[0]):
             filling = as_array(self[node.inputs[1]])
             return [np.broadcast_to(filling, self._filled_shape(node) or ())]
@@ -457,13 +463,17 @@ def evaluate(
                         value = value if index is None else as_array(value[index])
                         value = to_balls(value) if is_floats(value) else value
                         best[i] = Exact(value, tuple(context.notes.values()))
-        except OutOfLimits:
-            digits = int(bits / 3.32)
-            text = f"{digits} digits of it are beyond the limit of work or time"
-            note = Note("limit", None, text)
+        except OutOfLimits as limit:
+            allowed = f"{limit}={work if str(limit) == 'work' else seconds:g}"
+            text = f"{int(bits / 3.32)} digits of it are beyond the limit {allowed}"
+            note = Note("limit", None, f"{text}: pass a larger {limit}")
             best = [
                 Exact(_unknown_like(v, index, lookup), (note,)) if found is None else found
                 for v, index, found in zip(outputs, asked, best, strict=True)
+            ]
+            best = [
+                found if found is None or _is_settled(found) else _within(found, note)
+                for found in best
             ]
             break
         missing = [_bits_missing(found, bits) for found in best if not _is_settled(found)]
@@ -471,6 +481,16 @@ def evaluate(
             break
         bits += max(missing)
     return [found for found in best if found is not None]
+
+
+def _within(found: Exact, note: Note) -> Exact:
+    """Return a value with what is known of it: nothing where the error exceeds the number."""
+    balls = [
+        UNKNOWN if ball.is_finite() and ball.contains(0) and not is_close_enough(ball) else ball
+        for ball in found.value.ravel().tolist()
+    ]
+    value = array_of(balls, found.value.shape)
+    return Exact(value, tuple(dict.fromkeys((*found.notes, note))))
 
 
 def _is_settled(found: Exact | None) -> bool:
@@ -491,6 +511,15 @@ def _bits_missing(found: Exact | None, bits: int) -> int:
 def _unknown_like(variable: Variable, index: Any, live: Any) -> np.ndarray:
     known = None if live is None or index is not None else live(variable)
     return filled(UNKNOWN, np.shape(known) if known is not None else ())
+
+
+def _fits(variable: Variable, value: Any) -> bool | None:
+    """Return whether a value may be cast: numbers with fractions are no integers."""
+    dtype = getattr(variable.type, "dtype", "float64")
+    if np.dtype(dtype).kind not in "iub":
+        return True
+    array = np.asarray(value)
+    return array.dtype.kind in "iubf" and bool(np.array_equal(array.astype(dtype), array)) or None
 
 
 @checked
@@ -524,6 +553,11 @@ def exact(
     Exact or list of Exact
         Elements for which a limit was reached are "unknown".
 
+    Raises
+    ------
+    TypeError
+        If a number with a fraction is given for an integer variable.
+
     Examples
     --------
     >>> import numpy as np, pytensor, pytensor.tensor as pt, theanoguard
@@ -542,7 +576,8 @@ def exact(
     """
     asked = [outputs] if isinstance(outputs, Variable) else list(outputs)
     given = {
-        v: filtered("exact", "inputs", v, value, allow_downcast=True) for v, value in inputs.items()
+        v: filtered("exact", "inputs", v, value, allow_downcast=_fits(v, value))
+        for v, value in inputs.items()
     }
     with as_raised():
         found = evaluate(asked, given, masked_gradients=True, work=work, seconds=seconds)
