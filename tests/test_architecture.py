@@ -356,6 +356,8 @@ HOOKS = (
     *(".simple_extract_stack", "._vectorize_node", ".clone_with_new_inputs"),
     *("._freeze", ".bind", ".unfreeze", "._add_note_to_invalid_argument_exception"),
     *(".EquilibriumGraphRewriter.apply", ".eq_rewriter_class.apply"),
+    *(".MissingInputError.__init__", ".UnusedInputError.__init__"),
+    *(".DisconnectedInputError.__init__", ".NullTypeGradError.__init__"),
 )
 
 

@@ -324,6 +324,8 @@ class Trip:
         Values that inputs had in an earlier call, where they were kept.
     computed : mapping of Variable to value
         Values of other variables of `fgraph` that the guard has computed again.
+    counts_as_big : bool
+        Whether the policy allows an Inf, and reports it as a big value.
     """
 
     event: GuardEvent
@@ -339,3 +341,4 @@ class Trip:
     lost: str | None = None
     earlier: Mapping[Any, Any] = field(default_factory=dict)
     computed: Mapping[Any, Any] = field(default_factory=dict)
+    counts_as_big: bool = False

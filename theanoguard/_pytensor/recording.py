@@ -12,6 +12,7 @@ thaw inner graphs:
 - the nodes that an operation on labelled arrays is lowered to get its trace and its name;
 - a frozen inner graph keeps the names and traces of the variables that it was frozen from;
 - an error on an argument of a function gets a note with the name and line of the input;
+- an error on a graph gets a note with the line of the variable (:mod:`.graph_errors`);
 - a trace knows what the names near the user's line meant when that line ran (:mod:`.bindings`).
 
 This module can be loaded while the package that it belongs to is still being loaded.
@@ -42,6 +43,7 @@ from pytensor.graph.rewriting.basic import EquilibriumGraphRewriter
 from pytensor.scalar import basic as scalar
 
 from theanoguard._patching import Patch, apply
+from theanoguard._pytensor import graph_errors
 from theanoguard._pytensor.bindings import Bindings, Bound, Path, Ref
 from theanoguard._pytensor.files import is_own_file, is_untraced
 from theanoguard._pytensor.labelled import LABELLED, LOWERING
@@ -538,7 +540,7 @@ _installed: list[Callable[[], None]] = []
 def install() -> None:
     """Begin to record, if that has not begun."""
     if not _installed:
-        _installed.append(apply(HOOKS))
+        _installed.append(apply([*HOOKS, *graph_errors.HOOKS]))
 
 
 def remove() -> None:

@@ -2,6 +2,7 @@ from .advice.hints import register_hint
 from .explanation import explanation_of
 from .facts.records import Cause, Explanation, Hint, Operand, Situation, Waypoint
 from .failure import Failure, explain_exception, explain_input
+from .graph_errors import note_on
 from .masked import find_masked, leaves_of_results
 from .text.report import render_failure, render_text
 
@@ -18,6 +19,7 @@ __all__ = [
     "explain_input",
     "find_masked",
     "leaves_of_results",
+    "note_on",
     "register_hint",
     "render_failure",
     "render_text",

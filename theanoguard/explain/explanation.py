@@ -139,6 +139,8 @@ def conclude(advice: Advice) -> Explanation:
     facts = advice.facts
     found, case, no_path = facts.found, facts.found.case, dict[str, Any]()
     notes = (found.note,) if found.note else _joined_note(advice)
+    if found.case.trip.counts_as_big:
+        notes = (*notes, AS_BIG)
     return Explanation(
         case.trip.event,
         advice.cause,
@@ -187,6 +189,9 @@ def _scope_of(case: Case, kernels: Kernels | None = None) -> Scope:
     trip, kernels = case.trip, kernels or Kernels(case.impl)
     given = trip.inputs if case.impl else {**trip.computed, **trip.inputs}
     return Scope(Replay(trip.fgraph, given, kernels, live=trip.live))
+
+
+AS_BIG = "inf_is_error=False allows an Inf, and it counts as big: pass big_is_error=False as well."
 
 
 def _rounding_notes(origin: Origin | None) -> tuple[str, ...]:

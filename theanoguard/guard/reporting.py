@@ -23,7 +23,7 @@ from pytensor.graph.fg import FunctionGraph
 import theanoguard.explain as explaining
 from theanoguard._event import Cause, Frame, GuardEvent, PathStep, Trip, cause_of
 from theanoguard._provenance import Provenance, lookup
-from theanoguard._pytensor import recording
+from theanoguard._pytensor import graph_errors, recording
 from theanoguard._steps import attempt, failures
 from theanoguard.explain.text import tracebacks
 from theanoguard.explain.text.color import wants_color
@@ -41,7 +41,12 @@ def _note_on_input(error: BaseException, variable: Any, argument: Any) -> str:
     return explaining.render_failure(explaining.explain_input(error, variable, argument))
 
 
+def _note_on_graph(fault: graph_errors.GraphFault) -> str:
+    return explaining.note_on(fault)
+
+
 recording.NOTES_ON_INPUTS.append(_note_on_input)
+graph_errors.NOTES_ON_GRAPHS.append(_note_on_graph)
 
 
 @dataclass
@@ -327,6 +332,7 @@ class Reporter:
             guarded=self.policy.mask,
             kernels=lambda: self.kernels,
             earlier=self.earlier_inputs(),
+            counts_as_big=counts.kind == "inf" and not self.policy.inf,
         )
 
     def act_on(self, trip: Trip) -> GuardError | None:
