@@ -9,7 +9,7 @@ from pytensor.scan.op import Scan
 from theanoguard._provenance import SourceLine, lookup, source_line
 from theanoguard._pytensor import thawed_graph
 from theanoguard._pytensor.graph_errors import GraphFault
-from theanoguard.explain.facts.naming import op_name
+from theanoguard.operations.names import op_name
 
 
 def note_on(fault: GraphFault) -> str:

@@ -18,8 +18,8 @@ from theanoguard._graph import applied_to, reduction_of, scalar_class, viewed
 from theanoguard._steps import ForeignError
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.trials import Builders, Spot
-from theanoguard.explain.facts.naming import op_name
-from theanoguard.explain.records import Cause
+from theanoguard.explain.facts.records import Cause
+from theanoguard.operations.names import op_name
 from theanoguard.stable import forms
 from theanoguard.stable.patterns import New, squared_base
 
