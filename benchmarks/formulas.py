@@ -15,6 +15,7 @@ one outside of 1e-290 to 1e300, its error is not counted.
 
 import argparse
 import importlib.util
+import json
 import re
 import sys
 import time
@@ -41,6 +42,7 @@ LOST_BITS = 16.0
 MODES = {"as written": Mode("py", None), "rewritten": Mode("py", "fast_run")}
 FORMULAS = Path(__file__).with_suffix(".txt")
 PAGE = Path(__file__).parents[1] / "docs" / "formulas.rst"
+DATA = PAGE.with_suffix(".json")
 
 
 DENSITIES = {
@@ -112,13 +114,16 @@ NAMES = {
     **{name: getattr(pt, name) for name in dir(pt) if not name.startswith("_")},
     **{"where": pt.switch, "softmax": pt.special.softmax},
 }
-KINDS = {"v": pt.dvector, "w": pt.dvector, "m": pt.dmatrix, "k": pt.lvector}
+KINDS = {"v": pt.vector, "w": pt.vector, "m": pt.matrix, "k": None}
+"""The letters of arrays."""
 
 
-def variables_of(text: str) -> dict[str, Variable]:
+def variables_of(text: str, dtype: str = "float64") -> dict[str, Variable]:
     """Return the variables of a formula; a letter that is no array has one element a point."""
     letters = sorted(set(re.findall(r"\b[a-z]\b", text)))
-    return {n: KINDS.get(n, pt.dvector)(n) for n in letters}
+    return {
+        n: pt.lvector(n) if n == "k" else KINDS.get(n, pt.vector)(n, dtype=dtype) for n in letters
+    }
 
 
 def by_element(variables: Mapping[str, Variable]) -> bool:
@@ -134,11 +139,11 @@ def lines_of(name: str) -> Iterator[str]:
             yield line
 
 
-def problems_in(name: str) -> Iterator[Problem]:
+def problems_in(name: str, dtype: str = "float64") -> Iterator[Problem]:
     """Yield the problems of a set."""
     for line in lines_of(name):
         text, inputs, ranges = map(str.strip, line.split("|"))
-        variables = variables_of(text)
+        variables = variables_of(text, dtype)
         formula = eval(text, {**NAMES, **variables})  # noqa: S307
         values = eval(f"dict({inputs})")  # noqa: S307
         given = {
@@ -212,33 +217,37 @@ def fpbench_problems(checkout: Path, points: int) -> Iterator[Problem]:
             yield Problem(title, formula, values, lambda rng, count, v=values: iter([v]))
 
 
-def errors(outputs: list[Variable], problem: Problem, points: list, exact: list) -> float:
-    """Return the largest error of a value, or of a gradient, relative to the largest part."""
-    inputs = list(problem.given)
-    function = pytensor.function(inputs, outputs, mode=errors.mode, on_unused_input="ignore")
+def errors(
+    outputs: list[Variable], mode: Mode, inputs: list[Variable], pairs: list[tuple], scale: str
+) -> float:
+    """Return the largest error at some points, of which `pairs` has the exact values."""
+    function = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
     worst = 0.0
-    for values, right in zip(points, exact, strict=True):
+    for values, right in pairs:
         found = [np.asarray(o, float) for o in function(*(values[v] for v in inputs))]
-        worst = max(worst, float(np.max(relative(found, right), initial=0.0)))
+        worst = max(worst, float(np.max(relative(found, right, scale), initial=0.0)))
     return worst
 
 
-def relative(found: list[np.ndarray], right: list[np.ndarray]) -> np.ndarray:
-    """Return the errors, relative to the largest part where parts have one shape; Inf for NaN."""
-    same = len({r.shape for r in right}) == 1 and right[0].ndim == 1 and len(right) >= 1
-    if same and len(right) > 1:
-        right, found = [np.stack(right)], [np.stack(found)]
-        scale = np.nanmax(np.abs(right[0]), axis=0, initial=0.0)
-    elif len(right) > 1:
-        sizes = [np.nanmax(np.abs(r), initial=0.0) for r in right]
-        scale = np.max(sizes)
+def relative(found: list[np.ndarray], right: list[np.ndarray], scale: str) -> np.ndarray:
+    """Return relative errors; Inf where a value is not finite, 0 where nothing is known.
+
+    `scale`: "element" for errors relative to each element, "parts" to the largest of the parts at
+    the same place, "all" to the largest of all elements.
+    """
+    parts = np.broadcast_arrays(*right) if scale == "parts" else right
+    if scale == "parts":
+        sizes = [np.nanmax(np.abs(np.stack(parts)), axis=0, initial=0.0)] * len(right)
+    elif scale == "all":
+        largest = max(float(np.nanmax(np.abs(r), initial=0.0)) for r in right)
+        sizes = [np.full(r.shape, largest) for r in right]
     else:
-        scale = np.abs(right[0])
+        sizes = [np.abs(r) for r in right]
     worst = [np.zeros(1)]
-    for f, r in zip(found, right, strict=True):
+    for f, r, size in zip(found, right, sizes, strict=True):
         with np.errstate(all="ignore"):
-            error = np.abs(f - r) / scale
-            known = np.isfinite(r) & (scale < 1e300) & (scale > 1e-290)
+            error = np.abs(f - r) / size
+            known = np.isfinite(r) & (size < 1e300) & (size > 1e-290)
         worst.append(np.where(known, np.where(np.isfinite(error), error, np.inf), 0.0).ravel())
     return np.concatenate(worst)
 
@@ -268,16 +277,16 @@ def measured(problem: Problem, points: int, gradient: bool = True) -> Row:
     variants = {"as written": formula, "rewritten": formula}
     variants["improved"] = formula if found is None else found.expression
     slope = gradient_of(formula, inputs, single) if gradient else []
-    right = [exact_values([formula], values) for values in drawn]
-    right_slopes = [exact_values(slope, values) for values in drawn] if slope else []
+    right = [(values, exact_values([formula], values)) for values in drawn]
+    right_slopes = [(values, exact_values(slope, values)) for values in drawn if slope]
     values, slopes = {}, {}
     for name, variant in variants.items():
-        errors.mode = MODES.get(name, MODES["as written"])
-        values[name] = errors([variant], problem, drawn, right)
+        mode, by = MODES.get(name, MODES["as written"]), "parts" if single else "all"
+        values[name] = errors([variant], mode, inputs, right, "element")
         slopes[name] = 0.0
         if slope:
             own = gradient_of(variant, inputs, single)
-            slopes[name] = errors(own, problem, drawn, right_slopes)
+            slopes[name] = errors(own, mode, inputs, right_slopes, by)
     return Row(problem, values, slopes, seconds, None if found is None else found.code)
 
 
@@ -331,29 +340,33 @@ HEAD = ["set", "as written", "rewritten", "improved", "worse", "median s", "larg
 
 
 def written_page(summaries: list[list[str]], details: dict[str, list[Row]]) -> None:
-    """Write the tables into the page, between the marks."""
-    text = PAGE.read_text(encoding="utf-8")
-    parts = ["", *_list_table(HEAD, summaries), ""]
+    """Write the tables into the page, between the marks; sets that were not measured stay."""
+    kept = json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else {}
+    for cells in summaries:
+        kept.setdefault("sets", {})[cells[0]] = cells
     for name, rows in details.items():
-        if name == "textbook":
-            cells = [
+        if name in ("textbook", "reductions", "backward"):
+            kept.setdefault("formulas", {})[name] = [
                 [
                     f"``{r.problem.name}``",
                     *(f"{r.values[n]:.0e}" for n in r.values),
+                    f"{r.slopes['improved']:.0e}",
                     f"``{r.code}``" if r.code else "",
                 ]
                 for r in rows
             ]
-            parts += ["The textbook formulas, with their largest errors:", ""]
-            parts += [*_list_table(["formula", *rows[0].values, "found"], cells), ""]
-    body = "\n".join(parts)
-    new = re.sub(
-        r"(\.\. begin measured\n).*(\.\. end measured)",
-        lambda m: f"{m[1]}{body}\n{m[2]}",
-        text,
-        flags=re.S,
+    DATA.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    order = [kept["sets"][title] for title in SETS.values() if title in kept["sets"]]
+    parts = ["", *_list_table(HEAD, order), ""]
+    head = ["formula", "as written", "rewritten", "improved", "its gradient", "found"]
+    for name, cells in kept["formulas"].items():
+        parts += [f"{SETS[name]}, with their largest errors:", "", *_list_table(head, cells), ""]
+    text, body = PAGE.read_text(encoding="utf-8"), "\n".join(parts)
+    before, _, rest = text.partition(".. begin measured\n")
+    PAGE.write_text(
+        f"{before}.. begin measured\n{body}\n.. end measured{rest.partition('.. end measured')[2]}",
+        encoding="utf-8",
     )
-    PAGE.write_text(new, encoding="utf-8")
 
 
 def _list_table(head: list[str], rows: list[list[str]]) -> Iterator[str]:

@@ -72,6 +72,7 @@ y, w = pt.dvectors("y", "w")
 MASKED = {
     "logarithm": (pt.switch(y > 0, pt.log(y), 0), {y: [0.0, 1.0]}),
     "root": (pt.switch(y > 0, pt.sqrt(y), 0), {y: [0.0, 4.0]}),
+    "nothing but zeros": (pt.switch(y > 0, pt.log(y), 0), {y: [0.0, 0.0]}),
     "entropy": (pt.switch(y > 0, y * pt.log(y / w), 0), {y: [0.0, 0.5], w: [0.2, 0.3]}),
     "angle": (pt.switch(y < 1, pt.arccos(y), 0), {y: [1.0, 0.3]}),
     "quotient": (pt.switch(pt.eq(y, 0), 0, pt.tanh(y) ** 3 / y), {y: [0.0, 0.3]}),
@@ -91,7 +92,8 @@ def test_branches_get_operands_for_which_they_are_chosen(name):
     assert not all(np.isfinite(g).all() for g in slopes[0])
     for before, after in zip(*slopes, strict=True):
         assert np.isfinite(after).all()
-        np.testing.assert_allclose(after[1], before[1], rtol=1e-12)
+        known = np.isfinite(before)
+        np.testing.assert_allclose(after[known], before[known], rtol=1e-12)
     one, other = (
         pytensor.function(list(given), v, mode=PLAIN)(*values)
         for v in (old.sum(), found.expression)

@@ -562,18 +562,27 @@ class _Part:
         if head != "switch":
             return (head, *operands)
         condition, *branches = operands
-        holds = self._points.value(condition, exact=False)
-        values = [self._points.values[n] for n in self._wrt]
-        holds, *arrays = np.broadcast_arrays(holds, *values)
-        for i, where in enumerate((holds != 0, holds == 0)):
-            if isinstance(branches[i], tuple) and where.any():
-                safe = {n: _short(a[where][0]) for n, a in zip(self._wrt, arrays, strict=True)}
+        for i, chosen in enumerate((True, False)):
+            if isinstance(branches[i], tuple) and (safe := self._safe(condition, chosen)):
                 others = {
-                    n: ("switch", condition, *((n, x) if i == 0 else (x, n)))
+                    n: ("switch", condition, *((n, x) if chosen else (x, n)))
                     for n, x in safe.items()
                 }
                 branches[i] = _put(branches[i], others)
         return ("switch", condition, *branches)
+
+    def _safe(self, condition: Term, chosen: bool) -> dict[str, Fraction]:
+        """Return values of the leaves for which a condition holds, or does not; else nothing."""
+        points = self._points
+        for number in (None, 1.0, 0.5, 2.0, -1.0, 0.0):
+            values = points.values
+            if number is not None:
+                values = {n: np.full_like(v, number) for n, v in values.items()}
+            holds = Points(values, points.lengths, points.weights).value(condition, exact=False)
+            holds, *arrays = np.broadcast_arrays(holds, *(values[n] for n in self._wrt))
+            if (where := (holds != 0) == chosen).any():
+                return {n: _short(a[where][0]) for n, a in zip(self._wrt, arrays, strict=True)}
+        return {}
 
     def _by_ranges(self, term: Term) -> Iterator[Term]:
         """Yield choices between a term and the formula, by the value of a leaf."""

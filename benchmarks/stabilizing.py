@@ -1,0 +1,119 @@
+"""Whether ``stabilize`` makes a value or a gradient worse.
+
+    python -m benchmarks.stabilizing [--points 40] [-v]
+
+The programs are the formulas of ``formulas.txt``, in float32 and float64.  The graph as written and
+that of ``stabilize(...).apply()`` are compiled in the default mode.  Both are compared with exact
+arithmetic at random points of the formula's range.  A program is *worse* if an error of the new
+graph is more than 4 times as large as that of the old one, and above the rounding of its operands:
+``64 * eps * (1 + max(abs(x)))``, relative to the largest part.
+"""
+
+import argparse
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pytensor
+
+from benchmarks.formulas import (
+    MODES,
+    NAMES,
+    Problem,
+    by_element,
+    exact_values,
+    gradient_of,
+    lines_of,
+    problems_in,
+    relative,
+    variables_of,
+)
+from theanoguard import stabilize
+
+SETS = ("textbook", "reductions", "backward")
+
+
+def programs(dtype: str) -> Iterator[Problem]:
+    """Yield the formulas of a dtype, those that are accurate as well."""
+    for name in SETS:
+        yield from problems_in(name, dtype)
+    for text in lines_of("sound"):
+        variables = variables_of(text, dtype)
+        single = by_element(variables)
+        sizes = {v: 3 for v in variables.values()}
+
+        def draw(rng, count, sizes=sizes, single=single):  # type: ignore[no-untyped-def]
+            for _ in range(1 if single else count):
+                yield {v: _sizes(rng, count if single else n) for v, n in sizes.items()}
+
+        formula = eval(text, {**NAMES, **variables})  # noqa: S307
+        yield Problem(text, formula, {v: np.ones(3) for v in variables.values()}, draw)
+
+
+def _sizes(rng: np.random.Generator, count: int) -> np.ndarray:
+    return 10 ** rng.uniform(-20, 2, count) * rng.choice([-1, 1], count)
+
+
+def outcome(problem: Problem, dtype: str, points: int) -> tuple[str, str]:
+    """Return "worse", "better", "same" or "not changed", and what was replaced."""
+    found = stabilize(problem.formula)
+    if not found.replacements:
+        return "not changed", ""
+    (new,) = found.apply()
+    drawn = []
+    for values in problem.draw(np.random.default_rng(0), points):
+        with np.errstate(all="ignore"):
+            cast = {v: np.asarray(x, v.type.dtype) for v, x in values.items()}
+        if all(np.isfinite(x).all() for x in cast.values()):
+            drawn.append(cast)
+    inputs, single = list(problem.given), len(drawn) == 1
+    pairs = [(g, gradient_of(g, inputs, single)) for g in (problem.formula, new)]
+    functions = [
+        pytensor.function(inputs, [g, *s], mode=MODES["rewritten"], on_unused_input="ignore")
+        for g, s in pairs
+    ]
+    eps, seen = float(np.finfo(dtype).eps), Counter[str]()
+    for values in drawn:
+        right = exact_values([problem.formula, *pairs[0][1]], values)
+        largest = max(float(np.abs(x).max(initial=0)) for x in values.values())
+        results = [
+            [np.asarray(o, float) for o in f(*(values[v] for v in inputs))] for f in functions
+        ]
+        limits = np.finfo(dtype)
+        by_part = {"element": slice(0, 1), "parts" if single else "all": slice(1, None)}
+        for scale, part in by_part.items():
+            held = [
+                np.where((abs(r) < limits.max / 4) & (abs(r) > 1e8 * limits.tiny), r, np.nan)
+                for r in right[part]
+            ]
+            if not held:
+                continue
+            old, ours = (relative(result[part], held, scale) for result in results)
+            allowed = 64 * eps * (1 + largest)
+            seen["worse"] += int(np.sum(ours > np.maximum(4 * old, allowed)))
+            seen["better"] += int(np.sum(old > np.maximum(4 * ours, allowed)))
+    kind = "worse" if seen["worse"] else "better" if seen["better"] else "same"
+    return kind, ", ".join(r.form for r in found.replacements)
+
+
+def main() -> None:
+    """Print the counts, and what has become worse."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--points", type=int, default=40)
+    parser.add_argument("-v", "--verbose", action="store_true")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    np.seterr(all="ignore")
+    counts: Counter[str] = Counter()
+    for dtype in ("float64", "float32"):
+        for problem in programs(dtype):
+            kind, forms = outcome(problem, dtype, arguments.points)
+            counts[kind] += 1
+            if kind == "worse" or arguments.verbose:
+                print(f"{kind:11s} {dtype} {problem.name}: {forms}", flush=True)
+    print(f"{sum(counts.values())} programs: {dict(counts)}")
+
+
+if __name__ == "__main__":
+    main()
