@@ -384,6 +384,16 @@ def test_the_package_has_the_functions_of_basic(shim):
     assert {name for name in names if package[name] is not basic[name]} == set()
 
 
+def test_counts_in_typed_lists_are_floats(shim):
+    from theano.typed_list import TypedListType
+
+    known, x = TypedListType(shim.tensor.dvector)(), shim.tensor.dvector()
+    counts = known.count(x), known.ind(x)
+    found = shim.function([known, x], counts)([np.zeros(1), np.ones(1), np.ones(1)], np.ones(1))
+    assert [v.dtype for v in counts] == [v.dtype for v in found] == ["float64", "float64"]
+    assert [float(v) for v in found] == [2, 1]
+
+
 def test_typed_lists(shim):
     from theano.typed_list import TypedListType, append, length
 

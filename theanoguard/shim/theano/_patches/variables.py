@@ -3,10 +3,12 @@
 import numpy as np
 import pytensor.tensor.math as pt_math
 from pytensor.compile.mode import optdb
+from pytensor.graph.basic import Apply
 from pytensor.scalar.basic import GE, GT, LE, LT
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.type import scalar
 from pytensor.tensor.variable import TensorVariable, _tensor_py_operators
-from pytensor.typed_list.basic import _typed_list_py_operators, length
+from pytensor.typed_list.basic import Count, Index, _typed_list_py_operators, length
 
 from ..tensor import basic, extra_ops, nlinalg
 from ..tensor.elemwise import check_dropped
@@ -124,7 +126,29 @@ def init_variable(self, type, owner=None, index=None, name=None):
     _init(self, type, owner, index=index, name=name)
 
 
+def as_float(make_node):
+    """Return a ``make_node`` whose output has the dtype `floatX`, as Theano's counts have."""
+
+    def make(self, *inputs):
+        node = make_node(self, *inputs)
+        return Apply(self, node.inputs, [scalar()])
+
+    return make
+
+
+def counted(perform):
+    """Return a ``perform`` that stores a number with the dtype of the output."""
+
+    def count(self, node, inputs, outputs):
+        perform(self, node, inputs, outputs)
+        outputs[0][0] = np.asarray(outputs[0][0], dtype=node.outputs[0].dtype)
+
+    return count
+
+
 PATCHES = [
+    *(Patch(op, "make_node", as_float(op.make_node)) for op in (Count, Index)),
+    *(Patch(op, "perform", counted(op.perform)) for op in (Count, Index)),
     Patch(_typed_list_py_operators, "__len__", lambda self: length(self)),
     Rewrite(optdb["canonicalize"], "local_useless_topk", local_useless_topk, ("fast_run",)),
     Patch(pt_math, "mean", basic.mean),
