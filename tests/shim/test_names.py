@@ -384,6 +384,24 @@ def test_the_package_has_the_functions_of_basic(shim):
     assert {name for name in names if package[name] is not basic[name]} == set()
 
 
+@pytest.mark.on_33
+def test_indices_are_printed_as_by_theano(shim):
+    T = shim.tensor
+    x, i, k, rows = T.dmatrix("x"), T.iscalar("i"), T.lscalar("k"), T.ivector("iv")
+    printed = {
+        x[i]: "x[ScalarFromTensor(i)]",
+        x[i:k]: "x[int32:int64]",
+        x[:, i]: "x[:, ScalarFromTensor(i)]",
+        x[::2]: "x[::int64]",
+        x[-1]: "x[Constant{-1}]",
+        x[rows]: "AdvancedSubtensor1(x, iv)",
+        T.set_subtensor(
+            x[i], 1
+        ): "IncSubtensor{Set;int32}(x, TensorConstant{1}, ScalarFromTensor(i))",
+    }
+    assert [shim.pp(variable) for variable in printed] == list(printed.values())
+
+
 def test_counts_in_typed_lists_are_floats(shim):
     from theano.typed_list import TypedListType
 

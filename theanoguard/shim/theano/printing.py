@@ -17,8 +17,13 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.printing import _TagGenerator, char_from_number, leaf_printer
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Prod, Sum
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
-from theanoguard._pytensor.for_theano import Scan
+from theanoguard._pytensor.for_theano import (
+    Scan,
+    advanced_increment_ops,
+    advanced_subtensor_ops,
+)
 from theanoguard.ops.print import print_attributes
 
 from .gof._graphs import clients_of
@@ -238,8 +243,27 @@ class ElemwisePrinter(pytensor.printing.Printer):
 pprint.assign(
     lambda pstate, r: r.owner is not None and isinstance(r.owner.op, Elemwise), ElemwisePrinter()
 )
-for reduction in (Sum, Prod):
-    pprint.assign(reduction, pytensor.printing.DefaultPrinter())
+for called in (Sum, Prod, IncSubtensor, *advanced_subtensor_ops, *advanced_increment_ops):
+    pprint.assign(called, pytensor.printing.DefaultPrinter())
+
+
+class SubtensorPrinter(pytensor.printing.Printer):
+    """Prints an index: a number by itself, the parts of a slice as their types."""
+
+    def process(self, r, pstate):
+        x, *numbers = r.owner.inputs
+        left, parts = iter(numbers), []
+        for entry in r.owner.op.idx_list:
+            if isinstance(entry, slice):
+                ends = entry.start, entry.stop, entry.step
+                start, stop, step = ("" if kind is None else f"{next(left).type}" for kind in ends)
+                parts.append(f"{start}:{stop}" + (step and f":{step}"))
+            else:
+                parts.append(pstate.pprinter.process(next(left)))
+        return f"{pstate.pprinter.process(x, pstate)}[{', '.join(parts)}]"
+
+
+pprint.assign(Subtensor, SubtensorPrinter())
 pprint.assign(
     Dot(),
     pytensor.printing.OperatorPrinter(pytensor.printing.special["middle_dot"], -1, "left"),
