@@ -127,6 +127,7 @@ def test_a_state_that_has_grown_from_the_first_call_on():
     since = caught.value.explanation.since
     assert (since.call, since.name, since.kind) == (1, "h", "value")
     assert since.step == pytest.approx(0.3 * np.sqrt(5), rel=0.01)
+    assert "h grows by 0.671 a call" in str(since)
 
 
 def test_nothing_is_said_where_nothing_stands_out():

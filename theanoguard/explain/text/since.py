@@ -18,6 +18,7 @@ def since_text(since: Since) -> str:
     """
     first = "the first call" if since.call == 1 else f"call {since.call}"
     kind = "bad" if since.kind == "input" and isnan(since.value) else since.kind
+    kind = "once" if kind == "update" and since.step is None else kind
     said = _SAID[kind].format(
         name=f"the input {since.name}" if since.kind == "input" else since.name,
         usual=_number(since.usual),
@@ -35,8 +36,9 @@ def since_text(since: Since) -> str:
 
 def _how(since: Since) -> str:
     """Return by how much a value grew in each call."""
-    rate, step = since.rate or 0.0, since.step or 0.0
-    return f"by {_number(step)}" if rate < 1.05 else f"{rate:.3g}-fold"
+    if since.rate is not None and since.growth > 20:
+        return f"{since.rate:.3g}-fold"
+    return f"by {_number(since.step or 0.0)}"
 
 
 def _number(value: float) -> str:
@@ -46,11 +48,12 @@ def _number(value: float) -> str:
 shown_by(Since, since_text)
 
 _SAID = {
-    "set": "{name} was set before this call.  Its norm is {value}, and it was {most}.",
+    "set": "{name} was set before this call.  Its norm is {value}, and was {most} at most.",
     "input": "{name} reaches {value}.  In the calls before, its largest was {most}, and "
     "usually {usual}.",
     "update": "the updates of {name} grow {how} a call.  Their norm was {usual} until then, and "
     "{value} in the last good call.",
     "bad": "{name} has a NaN or an Inf, and had none before.",
+    "once": "the update of {name} has the norm {value}.  Until then it was {usual}.",
     "value": "{name} grows {how} a call.  Its norm is {value}.",
 }

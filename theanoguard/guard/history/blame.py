@@ -100,17 +100,18 @@ def _brought(table: Table, start: int | None) -> Since | None:
 
 
 def _set(table: Table, series: Series, i: int, row: int) -> Since | None:
-    """Return that a shared variable was set to something much larger between two calls."""
-    if row == 0 or not table.start(i, "moved")[row] > 0:
+    """Return that a shared variable was last set to something much larger than ever before."""
+    was_set = np.flatnonzero(table.start(i, "moved")[1 : row + 1] > 0) + 1
+    if not len(was_set):
         return None
-    if table.calls[row] != table.calls[row - 1] + 1:
+    row = int(was_set[-1])  # (data may be set once, and be read by many calls)
+    norms = table.end(i, "norm")[:row]
+    usual, most, now = np.nanmedian(norms), np.nanmax(norms), table.start(i, "norm")[row]
+    signs = table.end(i, "largest")[row - 1], table.start(i, "largest")[row]
+    turned = now > 0 and np.sign(signs[0]) == -np.sign(signs[1])
+    if not (now > most * np.exp(JUMP) or turned):
         return None
-    was, now = table.end(i, "norm")[row - 1], table.start(i, "norm")[row]
-    if not now > was * np.exp(JUMP):
-        signs = table.end(i, "largest")[row - 1], table.start(i, "largest")[row]
-        if not (now > 0 and np.sign(signs[0]) == -np.sign(signs[1])):
-            return None
-    return _said(table, row, "set", series, was, was, now)
+    return _said(table, row, "set", series, usual, most, now)
 
 
 def _unlike(table: Table, series: Series, i: int, row: int) -> Since | None:
@@ -185,7 +186,7 @@ def _left(table: Table, series: Series, i: int) -> Left | None:
     """Return where updates began to be above all that they had been in the calls before."""
     y, norms = table.end(i, "moved"), table.start(i, "norm")
     # (those that hardly move the variable are all alike)
-    y = np.fmax(y, NOTHING * np.nanmedian(norms)) + 0 * y
+    y = np.fmax(y, NOTHING * norms) + 0 * y
     rows = np.flatnonzero(np.isfinite(y) & (y > 0))
     x, n = np.log(y[rows]), len(rows)
     if n < 4:
@@ -276,7 +277,8 @@ def _said(
 def _grown(table: Table, left: Left) -> Since:
     start, end = left.row, int(np.flatnonzero(np.isfinite(left.figures))[-1])
     value, last = left.figures[[start, end]]
-    calls = max(1, int(table.calls[end] - table.calls[start]))
+    calls = int(table.calls[end] - table.calls[start])
+    grows = calls > 0
     return Since(
         call=int(table.calls[start]),
         last=int(table.calls[-1]),
@@ -286,8 +288,8 @@ def _grown(table: Table, left: Left) -> Since:
         most=left.usual,
         value=float(last),
         growth=float(np.exp(min(left.growth, 700.0))),
-        rate=float((last / value) ** (1 / calls)) if value > 0 else np.inf,
-        step=float((last - value) / calls),
+        rate=float((last / value) ** (1 / calls)) if grows and value > 0 else None,
+        step=float((last - value) / calls) if grows else None,
         followed=_followed(table, start, left.series),
     )
 
