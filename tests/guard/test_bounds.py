@@ -149,3 +149,30 @@ def test_an_index_outside_raises_wherever_it_stands(name, backend, caplog):
     if not both_branches:
         given = [*[good] * (len(indices) - 1), np.array(outside[0], good.dtype)]
         assert fn(M + 1.0, *given)[-1] == -1.0
+
+
+def computed_inside(a, c):
+    return OpFromGraph([a, c], [pt.exp(a)[c * 2]])(a, c)
+
+
+def written_inside(a, c):
+    return OpFromGraph([a, c], [pt.set_subtensor((a + 1)[c], 0.0)])(a, c)
+
+
+def two_graphs_inside(a, c):
+    return OpFromGraph([a, c], [computed_inside(a, c) + 1])(a, c)
+
+
+@pytest.mark.parametrize("backend", ["c", "numba"])
+@pytest.mark.parametrize("build", [computed_inside, written_inside, two_graphs_inside])
+def test_an_index_that_a_batch_computes_inside(build, backend):
+    a, c = pt.dvector("a"), pt.lvector("c")
+    rows, places = pt.dmatrix("rows"), pt.lmatrix("places")
+    out = vectorize_graph(build(a, c), {a: rows, c: places})
+    f = pytensor.function([rows, places], out, mode=GuardMode(backend=backend))
+    twin = pytensor.function([rows, places], out, mode="CVM")
+    inside = np.array([[0, 1], [1, 0]])
+    np.testing.assert_array_equal(f(M[:2], inside), twin(M[:2], inside))
+    for outside in ([[0, 1], [9, 0]], [[0, -70], [0, 0]]):
+        with pytest.raises(IndexError):
+            f(M[:2], np.array(outside))

@@ -19,8 +19,9 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
+from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.basic import copy_stack_trace
-from pytensor.graph.traversal import graph_inputs
+from pytensor.graph.traversal import applys_between, graph_inputs
 from pytensor.graph.utils import InconsistencyError
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, ARange, ScalarFromTensor, TensorFromScalar
@@ -140,6 +141,51 @@ class MaskFits(CheckAndRaise):
 
 
 _MASK_FITS = MaskFits(IndexError, "a boolean index is not as long as the axis that it indexes")
+
+
+def check_indices(fgraph: FunctionGraph) -> None:
+    """Make a graph that has not been rewritten yet one in which all indices can be checked."""
+    open_batches(fgraph)
+    check_masks(fgraph)
+
+
+def open_batches(fgraph: FunctionGraph) -> None:
+    """Replace operations on batches that compute an index inside of them by what is in them.
+
+    Numba runs such an operation as a whole, so nothing could be checked between the index and its
+    use.
+    """
+    todo = deque(fgraph.toposort())
+    while todo:
+        node = todo.popleft()
+        if not (isinstance(node.op, Blockwise) and _hides_an_index(node.op.core_op)):
+            continue
+        graph = inner_graph(node.op.core_op)
+        inside = dict(zip(graph.inputs, node.inputs, strict=True))
+        new = vectorize_graph(list(graph.outputs), inside)
+        pairs = list(zip(node.outputs, new, strict=True))
+        for old, opened in pairs:
+            copy_stack_trace(old, opened)
+        fgraph.replace_all(pairs, reason="open_batches", import_missing=True)
+        todo.extend(applys_between(node.inputs, new))
+
+
+def _hides_an_index(op: Op) -> bool:
+    """Whether an operation has a graph of its own that makes an index or what is indexed."""
+    if not isinstance(op, OpFromGraph):
+        return False
+    graph = inner_graph(op)
+    given = set(graph.inputs)
+    return any(
+        _hides_an_index(node.op)
+        or (isinstance(node.op, Blockwise) and _hides_an_index(node.op.core_op))
+        or any(
+            node.inputs[found.array] not in given
+            or not (found.index in given or isinstance(found.index, Constant))
+            for found in lookups(node)
+        )
+        for node in graph.apply_nodes
+    )
 
 
 def check_masks(fgraph: FunctionGraph) -> None:

@@ -13,7 +13,7 @@ from theanoguard._backends import backend_of
 from theanoguard._context import setting
 from theanoguard._provenance import attach, leave_origins, watch_rewriting
 from theanoguard._pytensor import Mode, is_numeric, protect
-from theanoguard.guard.bounds import KeepsIndices, check_masks
+from theanoguard.guard.bounds import KeepsIndices, check_indices
 from theanoguard.guard.lost import POSITION, ShowLost
 from theanoguard.guard.plan import overwritten
 from theanoguard.guard.policy import Exemptions, warn_of_unmatched
@@ -58,7 +58,7 @@ class Watched(GraphRewriter):
     def apply(self, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> Any:
         with setting(_inside, True), watch_rewriting():
             if self.checks_masks:
-                check_masks(fgraph)
+                check_indices(fgraph)
             result = self.rewriter.apply(fgraph, *args, **kwargs)
         leave_origins(fgraph)
         return result

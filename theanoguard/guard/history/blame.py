@@ -185,8 +185,9 @@ def _spoiled(table: Table) -> Left | None:
 def _left(table: Table, series: Series, i: int) -> Left | None:
     """Return where updates began to be above all that they had been in the calls before."""
     y, norms = table.end(i, "moved"), table.start(i, "norm")
-    # (those that hardly move the variable are all alike)
-    y = np.fmax(y, NOTHING * norms) + 0 * y
+    # (those that hardly move the variable, as it was at first, are all alike)
+    first = np.nanmedian(norms[: len(norms) // 4 + 1])
+    y = np.fmax(y, NOTHING * first) + 0 * y
     rows = np.flatnonzero(np.isfinite(y) & (y > 0))
     x, n = np.log(y[rows]), len(rows)
     if n < 4:

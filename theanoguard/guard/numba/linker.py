@@ -357,7 +357,7 @@ class NumbaGuardLinker(GuardedLinker, NumbaLinker):
         fgraph = self.fgraph
         write_beside(fgraph, self.policy.restore)
         with watch_rewriting():
-            prepare = bounds.check_masks if self.policy.check_indices else None
+            prepare = bounds.check_indices if self.policy.check_indices else None
             inner_graphs = partial(code.inner_graphs, prepare=prepare)
             plan = NumbaPlan(fgraph, order, self.policy, inner_graphs)
 
