@@ -21,7 +21,8 @@ from pytensor.tensor.elemwise import Elemwise
 from theanoguard import GuardMode, compare, track_provenance
 from theanoguard._compare import Difference, Tolerance
 from theanoguard._compare.difference import difference
-from theanoguard._pytensor import ifelse, register_rewrite
+from theanoguard._pytensor import ifelse
+from theanoguard._pytensor.for_theano import register_rewrite
 
 pytestmark = pytest.mark.on_33
 

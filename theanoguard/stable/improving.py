@@ -249,9 +249,15 @@ class _Part:
         self.formula, self.replay, self.end = formula, replay, end
 
     def improved(self) -> Found | None:
-        formula = self.formula
-        if not isinstance(formula.term, tuple):
+        if not isinstance(self.formula.term, tuple):
             return None
+        try:
+            return self._improved()
+        except np.exceptions.AxisError:
+            # A formula that reduces an axis which none of its leaves has cannot be written.
+            return None
+
+    def _improved(self) -> Found | None:
         if self._valid_points is None or not self._is_faulty():
             return None
         for term, identities in self._candidates():
@@ -404,8 +410,13 @@ class _Part:
             weights = pt.cast(pt.arange(variable.size) % 5 + 1, variable.type.dtype)
             variable = (variable * weights.reshape(variable.shape)).sum()
         try:
+            # A leaf may be computed from another, and no derivative goes through it to that.
             return pytensor.grad(
-                variable, leaves, disconnected_inputs="ignore", null_gradients="return"
+                variable,
+                leaves,
+                consider_constant=leaves,
+                disconnected_inputs="ignore",
+                null_gradients="return",
             )
         except (NotImplementedError, pytensor.gradient.NullTypeGradError):
             return None

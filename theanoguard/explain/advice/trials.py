@@ -533,7 +533,8 @@ class AsBuilt:
             known = Designations(self.tracker.original)
 
         def original(variable: Variable) -> Any:
-            if body is None and variable.owner is not None:
+            # (a form that a search has built is in no graph of the user's)
+            if body is None and variable.owner in self._originals:
                 return self._originals[variable.owner].outputs[variable.index]
             return variable
 
