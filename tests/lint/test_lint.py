@@ -1,10 +1,12 @@
 """The linter: every rule, the bounds it stands on, the gallery, and the command."""
 
+import csv
 import itertools
 import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,7 @@ from theanoguard.ops import assert_in_range
 pytestmark = pytest.mark.on_30
 
 DOCS = Path(__file__).parents[2] / "docs" / "lint.rst"
+MEASURED = DOCS.parent / "measurements" / "lint.toml"
 
 X, Y = pt.dvector("x"), pt.dvector("y")
 M = pt.dmatrix("m")
@@ -159,20 +162,20 @@ def test_shared_value_that_is_bad():
     assert finding.why == "the shared variable w holds Inf"
 
 
-def table_of_docs(title):
-    """The rows of the list-table under a title: lists of cells."""
-    text = DOCS.read_text(encoding="utf-8").partition(f".. list-table:: {title}")[2]
-    body = re.match(r"\n(?:   :.*\n)*\n((?:   .*\n|\n)*)", text)[1]
-    rows = re.split(r"^   \* - ", body, flags=re.MULTILINE)[2:]
-    return [[" ".join(c.split()) for c in re.split(r"\n     - ", row)] for row in rows]
+def measured(title):
+    """The rows of a table of measurements under its head: lists of cells."""
+    tables = tomllib.loads(MEASURED.read_text(encoding="utf-8"))["table"]
+    (table,) = (t for t in tables if t["title"] == title)
+    return list(csv.reader(table["csv"].strip().splitlines()))[1:]
 
 
 def test_tables_of_the_docs():
-    found = {name.strip("`"): rule.strip("`") for name, rule in table_of_docs("found")}
-    assert found == VISIBLE
-    missed = {name.strip("`"): why for name, why in table_of_docs("not found")}
-    assert missed == NOT_VISIBLE
-    listed = {name.strip("`"): about for name, about in table_of_docs("rules")}
+    found = measured("Causes that lint finds without a search")
+    assert {name.strip("`"): rule.strip("`") for name, rule in found} == VISIBLE
+    missed = measured("Causes that a graph does not show")
+    assert {name.strip("`"): why for name, why in missed} == NOT_VISIBLE
+    text = DOCS.read_text(encoding="utf-8").partition("Rule  ")[2].partition("Pass the parameters")[0]
+    listed = dict(re.findall(r"^``([a-z0-9-]+)``  +(\S.*)$", text, flags=re.MULTILINE))
     assert listed == {rule.name: rule.about for rule in RULES.values()}
 
 
