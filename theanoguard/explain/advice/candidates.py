@@ -73,6 +73,10 @@ class Remedy:
         What it changes, as a sentence with ``{x}``, if it is not the same function.
     moves : bool
         Whether it changes all values, and not only those that have no value.
+    one_sign : bool
+        Whether it is the same function only for numbers of the sign that they have.
+    views : tuple of Apply
+        As for :class:`~theanoguard.explain.advice.exact.Form`.
     larger : dict of Variable to callable
         The same change with a larger number, which must give the same results.
     around : tuple of Variable
@@ -90,6 +94,8 @@ class Remedy:
     keyword: str = ""
     changes: str = ""
     moves: bool = False
+    one_sign: bool = False
+    views: tuple = ()
     larger: dict = field(default_factory=dict, repr=False)
     around: tuple = ()
     edits: tuple = ()
@@ -283,16 +289,23 @@ def _is_range(most: Variable, least: Variable) -> bool:
 _NEVER_NEGATIVE = (ps.Abs, ps.Exp, ps.Exp2, ps.Sqrt, ps.Cosh, psm.Softplus, psm.Erfc)
 
 
-def same_functions(judge: Judge) -> Iterator[Remedy]:
-    """Yield other formulas for an operation of the graph as built, or for one around it."""
+def same_functions(judge: Judge, backward: bool) -> Iterator[Remedy]:
+    """Yield other formulas for an operation of the graph as built, or for one around it.
+
+    `backward`: whether only the derivative has no value.
+    """
     spot = judge.spot
     logs = _logs_near(judge)
     if len(together := _of_one_operand(spot, logs)) > 1:
         yield _with_logs(spot, together)
-    yield from _searched(spot)
     for variable in _around(spot):
         for form in exact_forms(variable):
-            yield Remedy(spot, form.template, _forms_like(form, variable, spot), form.x)
+            if backward or not form.of_derivative:
+                builders = _forms_like(form, variable, spot)
+                found = Remedy(spot, form.template, builders, form.x)
+                yield replace(found, one_sign=form.one_sign, views=form.views)
+    # (the forms above are those that people know by a name; the search is longer)
+    yield from _searched(spot)
     op = op_name(spot.node.op)
     if judge.kind == "lost" and op in UNROUNDED and UNROUNDED[op].when(spot.values):
         yield _guarded(spot, UNROUNDED[op], 0.0)

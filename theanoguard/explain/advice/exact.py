@@ -4,11 +4,11 @@ Each matcher returns the code of a form, with ``{x}`` for the name of one variab
 PyTensor's module, and the variable.  The code is run for a trial and printed in the user's names.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytensor.scalar as ps
@@ -17,9 +17,13 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.linalg.summary import SLogDet
+from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.special import Softmax
 
 from theanoguard._graph import (
+    VIEWS,
     constant_number,
     operand_of,
     reduction_of,
@@ -27,9 +31,10 @@ from theanoguard._graph import (
     viewed,
     with_number,
 )
+from theanoguard._naming import INDEXING
 from theanoguard.operations.names import op_name
 from theanoguard.stable import forms
-from theanoguard.stable.patterns import Build
+from theanoguard.stable.patterns import PATTERNS, Build, behind_views, squared_base
 
 Axes: TypeAlias = tuple[int, ...] | None
 """The axes of a reduction; None for all."""
@@ -50,21 +55,35 @@ class Form:
         The variable that the form is computed from.
     build : callable
         ``build(new)``, as :func:`theanoguard.stable.patterns.rebuild` takes it.
+    of_derivative : bool
+        Whether it gives a value where the formula has none, so that it is only a remedy for the
+        derivative.
+    one_sign : bool
+        Whether it is the same function only for numbers of one sign, such as the factors of a
+        product whose logarithm is taken.
+    views : tuple of Apply
+        Indexing and views that the user's code applies before, and the form after, as in
+        ``log_softmax(z)[rows, y]`` for ``log(softmax(z)[rows, y])``.  The template has no index.
     """
 
     template: str
     x: Variable
     build: Build
+    of_derivative: bool = False
+    one_sign: bool = False
+    views: tuple[Apply, ...] = ()
 
 
 def exact_forms(variable: Variable) -> Iterator[Form]:
     """Yield the forms that are equivalent to a variable of the graph as built."""
-    matcher = {ps.Add: _sum, ps.Log: _logarithm}.get(scalar_class(variable))
+    matcher = _MATCHERS.get(scalar_class(variable))
     if matcher is not None and (found := matcher(variable)) is not None:
         template, x = found
         build = _build_of(template, x)
         if build(lambda v: v).type.ndim == variable.type.ndim:  # (else it was reshaped afterwards)
-            yield Form(template, x, build)
+            yield Form(template, x, build, one_sign="{pt}.log({x})" in template)
+    if (form := _of_stable(variable)) is not None:
+        yield form
 
 
 def _build_of(template: str, x: Variable) -> Build:
@@ -86,6 +105,64 @@ def run(template: str, x: Variable, size: float = 0.0) -> Variable:
         "theanoguard": SimpleNamespace(stable=forms),
     }
     return eval(template.format(pt="pt", x="x", size="size"), names)  # noqa: S307  (our own code)
+
+
+class _NoBounds:
+    """Value bounds for the patterns of :mod:`theanoguard.stable`, with no bound on any variable."""
+
+    positive, zero, lo, hi = False, True, -np.inf, np.inf
+
+    def __getitem__(self, variable: Variable) -> "_NoBounds":
+        return self
+
+
+_STABLE = {
+    "log_softmax": "theanoguard.stable.log_softmax({x}, axis={axis})",
+    "logsumexp": "theanoguard.stable.logsumexp({x}, axis={axis}{keepdims})",
+    "softmax": "{pt}.special.softmax({x}, axis={axis})",
+    "norm": "theanoguard.stable.norm({x}, axis={axis}{keepdims})",
+    "sqrt": "theanoguard.stable.sqrt({x})",
+    "softplus": "{pt}.softplus({x})",
+    "-softplus": "-{pt}.softplus({sign}{x})",
+}
+"""Code for the forms of :mod:`theanoguard.stable`, except those that change values."""
+
+
+def _of_stable(variable: Variable) -> Form | None:
+    match = PATTERNS.get(scalar_class(variable))
+    found = match and match(variable, _NoBounds())
+    if not found or found[0] not in _STABLE:
+        return None
+    name, build = found
+    asked = []
+
+    def note(v: Variable) -> Variable:
+        asked.append(v)
+        return v
+
+    build(note)
+    x = asked[0]
+    inner = viewed(variable.owner.inputs[0])
+    sign = "" if scalar_class(variable) is ps.Log1p or scalar_class(inner) is ps.Sub else "-"
+    reduced = variable.type.ndim == x.type.ndim and x.type.ndim > 0
+    axis = _axis(variable, x)
+    template = _STABLE[name].replace(", axis={axis}", "" if axis is None else f", axis={axis}")
+    template = template.replace("{keepdims}", ", keepdims=True" if reduced else "")
+    _, chain = behind_views(variable.owner.inputs[0])
+    views = tuple(chain) if any(isinstance(node.op, INDEXING) for node in chain) else ()
+    return Form(template.replace("{sign}", sign), x, build, name == "sqrt", views=views)
+
+
+def _axis(variable: Variable, x: Variable) -> int | tuple[int, ...] | None:
+    """Return the axis of the first reduction upstream whose operand has the shape of `x`."""
+    level = [variable]
+    for _ in range(8):
+        level = [v for u in level if u.owner is not None for v in u.owner.inputs]
+        for v in level:
+            op = getattr(v.owner, "op", None)
+            if isinstance(op, CAReduce | Softmax) and v.owner.inputs[0].type.ndim == x.type.ndim:
+                return op.axis[0] if isinstance(op.axis, tuple) and len(op.axis) == 1 else op.axis
+    return None
 
 
 # ---------------------------------------------------------------- parts of formulas
@@ -139,6 +216,12 @@ def arguments(*texts: str, axes: int | Axes = None, kept: bool = False) -> str:
     return ", ".join(filter(None, given))
 
 
+def _log(c: float, variable: Variable) -> str:
+    """Return a number's logarithm as code, with the digits that the dtype of a variable has."""
+    number = np.dtype(variable.type.dtype).type(c)
+    return f"np.log({str(number).removesuffix('.0')})"
+
+
 # ---------------------------------------------------------------- the formulas
 
 LOGARITHMS = {
@@ -154,14 +237,29 @@ _LOG_DETERMINANT = "{pt}.linalg.slogdet({x})[1]"
 
 
 def _logarithm(variable: Variable) -> Code | None:
-    """Forms of logarithms that identities do not know: of determinants, and of Theano's softmax."""
+    """Forms of logarithms: of f(x), prod(x), c + exp(x), exp(x) - 1, det(x) and softmax(x)."""
     inner = viewed(variable.owner.inputs[0])
     node = inner.owner
     if node is None:
         return None
+    c, of = with_number(inner, ps.Mul) or (1, inner)
+    of = viewed(of)
+    if c > 0 and (known := LOGARITHMS.get(scalar_class(of))) is not None:
+        code = known if c == 1 else f"({known} + {_log(c, variable)})"
+        return code, of.owner.inputs[0]
+    if isinstance(node.op, CAReduce) and isinstance(node.op.scalar_op, ps.Mul):
+        return f"{{pt}}.log({{x}}).sum({arguments(axes=node.op.axis)})", node.inputs[0]
     if op_name(node.op) == "det":
         return _LOG_DETERMINANT, node.inputs[0]
-    if (matched := _of_theano(node)) is not None:
+    if (x := _of_exp_minus_one(inner)) is not None:
+        return "({x} + {pt}.log(-{pt}.expm1(-{x})))", x
+    if (x := _of_one_minus_squared_tanh(inner)) is not None:
+        return "2 * (np.log(2) - {x} - {pt}.softplus(-2 * {x}))", x
+    c, term = with_number(inner, ps.Add) or (0, inner)
+    if c > 0 and c != 1 and (x := _exponent(viewed(term))) is not None:
+        log = _log(c, variable)
+        return f"{{pt}}.softplus({{x}} - {log}) + {log}", x
+    if (matched := as_softmax(inner) or _of_theano(node)) is not None:
         x, axis = matched
         return f"{{pt}}.special.log_softmax({{x}}, axis={axis})", x
     return None
@@ -173,11 +271,120 @@ def _of_theano(node: Apply) -> tuple[Variable, int] | None:
     return (node.inputs[0], 1) if is_it else None
 
 
+def _of_one_minus_squared_tanh(inner: Variable) -> Variable | None:
+    """Return ``x`` if a variable is ``1 - tanh(x) ** 2``."""
+    if scalar_class(inner) is not ps.Sub or constant_number(inner.owner.inputs[0]) != 1:
+        return None
+    base = squared_base(viewed(inner.owner.inputs[1]))
+    return None if base is None else operand_of(viewed(base), ps.Tanh)
+
+
 def _log_determinant(x: Variable) -> Variable:
     """Return the second result of ``pt.linalg.slogdet``, as rewrites and ``grad`` make it."""
     slope = disconnected_grad(pt.matrix_transpose(pt.linalg.inv(x)))
     term = (x * slope).sum(axis=(-2, -1))
     return disconnected_grad(Blockwise(SLogDet())(x)[1] - term) + term
+
+
+def _of_exp_minus_one(inner: Variable) -> Variable | None:
+    """Return ``x`` if a variable is ``exp(x) - 1``."""
+    if scalar_class(inner) is ps.Sub and constant_number(inner.owner.inputs[1]) == 1:
+        return operand_of(viewed(inner.owner.inputs[0]), ps.Exp)
+    return operand_of(inner, ps.Expm1)
+
+
+def _quotient(variable: Variable) -> Code | None:
+    """Forms of tanh, and of c exp(x) / sum(c exp(x)), with a constant in the sum or without."""
+    terms, total = map(viewed, variable.owner.inputs)
+    if (x := _of_tanh(terms, total)) is not None:
+        return "{pt}.tanh({x})", x
+    if (matched := as_softmax(variable)) is not None:
+        x, axis = matched
+        return f"{{pt}}.special.softmax({{x}}, axis={axis})", x
+    x = _exponent(terms)
+    c, term = with_number(total, ps.Add) or (0, total)
+    if x is None or c <= 0:
+        return None
+    shift = "" if c == 1 else f" - {_log(c, variable)}"
+    node = reduction_of(viewed(term), "sum")
+    if node is None:
+        return (f"{{pt}}.sigmoid({{x}}{shift})", x) if same(viewed(term), terms) else None
+    if not same(node.inputs[0], terms):
+        return None
+    axes = node.op.axis  # exp(x) / (c + sum(exp(x))), a softmax with an entry more
+    kept = axes is not None and len(axes) < x.type.ndim
+    inside = f"theanoguard.stable.logsumexp({arguments('{x}', axes=axes, kept=kept)})"
+    return f"{{pt}}.exp({{x}} - {{pt}}.softplus({inside}{shift}){shift})", x
+
+
+def _of_tanh(difference: Variable, total: Variable) -> Variable | None:
+    """Return ``x`` if two variables are exp(x) - exp(-x) and exp(x) + exp(-x), or times exp(x)."""
+    grown, with_one = _of_exp_minus_one(difference), with_number(total, ps.Add)
+    if grown is not None and with_one is not None:
+        exponent = operand_of(viewed(with_one[1]), ps.Exp)
+        twice = with_number(viewed(grown), ps.Mul)
+        is_sum = with_one[0] == 1 and exponent is not None and same(exponent, grown)
+        if is_sum and twice is not None and twice[0] == 2:
+            return twice[1]
+    if scalar_class(difference) is not ps.Sub or scalar_class(total) is not ps.Add:
+        return None
+    up, down = map(viewed, difference.owner.inputs)
+    is_sum = {scalar_class(v) for v in (up, down)} == {ps.Exp} and len(total.owner.inputs) == 2
+    others = [viewed(v) for v in total.owner.inputs]
+    if not is_sum or not any(same(up, a) and same(down, b) for a, b in (others, others[::-1])):
+        return None
+    x, minus = up.owner.inputs[0], down.owner.inputs[0]
+    return x if scalar_class(minus) is ps.Neg and same(minus.owner.inputs[0], x) else None
+
+
+def _difference(variable: Variable) -> Code | None:
+    """Forms of mean(x ** 2) - mean(x) ** 2 and 1 - sigmoid(x)."""
+    of_squares, squared = map(viewed, variable.owner.inputs)
+    z = operand_of(squared, psm.Sigmoid)
+    if z is not None and constant_number(of_squares) == 1:
+        return "{pt}.sigmoid(-{x})", z
+    mean = squared_base(squared)
+    mean_of_squares = _mean_of(of_squares)
+    own_mean = None if mean is None else _mean_of(viewed(mean))
+    if mean_of_squares is None or own_mean is None:
+        return None
+    (squares, axes), (x, other_axes) = mean_of_squares, own_mean
+    code = f"{{x}}.var({arguments(axes=axes, kept=variable.type.ndim == x.type.ndim > 0)})"
+    return (code, x) if squared_base(squares) is x and axes == other_axes else None
+
+
+def _power(variable: Variable) -> Code | None:
+    """Form of prod(x) ** (1 / n), where n is the number of elements: the geometric mean."""
+    product, exponent = map(viewed, variable.owner.inputs)
+    node = reduction_of(product, "prod")
+    if node is None or not _is_one_by_length(exponent, x := node.inputs[0]):
+        return None
+    is_whole = node.op.axis is None or x.type.ndim == 1
+    return ("{pt}.exp({pt}.log({x}).mean())", x) if is_whole else None
+
+
+def _is_one_by_length(exponent: Variable, x: Variable) -> bool:
+    """Return whether a variable is ``1 / n``, where n is the length or the size of `x`."""
+    if scalar_class(exponent) is ps.Reciprocal:
+        number = exponent.owner.inputs[0]
+    elif scalar_class(exponent) is ps.TrueDiv and constant_number(exponent.owner.inputs[0]) == 1:
+        number = exponent.owner.inputs[1]
+    else:
+        return False
+    while number.owner is not None and not isinstance(number.owner.op, Shape | Shape_i):
+        is_view = isinstance(number.owner.op, (*VIEWS, *INDEXING))
+        is_read = x.type.ndim == 1 and (is_view or scalar_class(number) is ps.Cast)
+        if not is_read and reduction_of(number, "prod") is None:
+            return False
+        number = number.owner.inputs[0]
+    return number.owner is not None and number.owner.inputs[0] is x
+
+
+def _mean_of(variable: Variable) -> tuple[Variable, Axes] | None:
+    """Return the operand of a mean, and its axes."""
+    total = viewed(variable.owner.inputs[0]) if scalar_class(variable) is ps.TrueDiv else variable
+    node = reduction_of(total, "sum", "mean")
+    return None if node is None else (node.inputs[0], node.op.axis)
 
 
 def _sum(variable: Variable) -> Code | None:
@@ -195,3 +402,13 @@ def _sum(variable: Variable) -> Code | None:
             given = arguments("{x}", axes=axes, kept=kept)
             return f"theanoguard.stable.logsumexp({given})", x
     return None
+
+
+_MATCHERS: dict[Any, Callable[[Variable], Code | None]] = {
+    ps.Add: _sum,
+    ps.Log: _logarithm,
+    ps.TrueDiv: _quotient,
+    ps.Sub: _difference,
+    ps.Pow: _power,
+}
+"""The functions above, by the scalar operation that computes a variable."""

@@ -214,7 +214,7 @@ def _tried_on(built: AsBuilt, spot: Spot, cause: Cause) -> Outcome:
     outcome = Outcome("", fact=fact, node=built.original(spot), judge=judge)
     # (an infinite operand has no exact value, such as the logarithm of a probability of 0)
     may_be_same = judge.kind != "none" or cause.backward or _reads_infinity(spot)
-    for remedy in same_functions(judge) if may_be_same else ():
+    for remedy in same_functions(judge, cause.backward) if may_be_same else ():
         told = sentence(remedy, judge, cause)
         if told is not None and is_same_around(remedy, judge):
             return replace(outcome, text=told[0], change=told[1], grade="same")

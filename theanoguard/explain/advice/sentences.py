@@ -70,7 +70,8 @@ def is_same_around(remedy: Remedy, judge: Judge) -> bool:
     if remedy.x is None or remedy.operand is not None:
         return True
     variable, build = next(iter(remedy.builders.items()))  # (the others are built alike)
-    return judge.holds_around(variable, build, [remedy.x])
+    keeps_sign = [remedy.x] if remedy.one_sign else []
+    return judge.holds_around(variable, build, [remedy.x], keeps_sign)
 
 
 def tried(remedy: Remedy, builders: Builders, judge: Judge) -> Trial | None:
@@ -280,7 +281,7 @@ def _same_at_all_uses(remedy: Remedy, found: Shown, judge: Judge) -> None:
         if judge.built.body_of(variable) is not remedy.spot.body or remedy.around:
             continue  # (the trial compares its results)
         real = [v for v in operands if v.type.dtype[:5] == "float"]
-        signed = real if ".log(" in found.text else []
+        signed = real if remedy.one_sign or ".log(" in found.text else []
         if not judge.holds_around(variable, found.builders[variable], real, signed):
             raise NotShown("where the line has run it is another function")
 
@@ -368,6 +369,8 @@ def _written(remedy: Remedy, use: Use, code: str) -> Iterator[tuple[str, Any, st
     names = {k: list(_names_for(use, v, spot)) for k, v in operands.items() if k in used}
     for chosen in itertools.product(*names.values()):
         text = filled(ast.unparse(tree), dict(zip(names, chosen, strict=True)))
+        if edit is None and remedy.views:
+            text += _index_of(node)
         yield text, node, text
 
 
@@ -407,6 +410,15 @@ class _Numbers(ast.NodeTransformer):
             return node
         found = self.names.get(float(node.value), [])
         return ast.parse(found[0], mode="eval").body if len(found) == 1 else node
+
+
+def _index_of(node: Any) -> str:
+    """Return the index that a call applies to its argument; empty if there is none."""
+    argument = node.args[0] if isinstance(node, ast.Call) and node.args else None
+    if not isinstance(argument, ast.Subscript):
+        return ""
+    text = ast.unparse(argument.slice)
+    return f"[{text[1:-1] if isinstance(argument.slice, ast.Tuple) else text}]"
 
 
 def _names_for(use: Use, variable: Variable, spot: Any) -> Iterator[str]:
