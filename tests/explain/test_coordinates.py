@@ -76,7 +76,7 @@ CASES = {
     joined_with_a_product: ("true_div", "1 / 0.0", (), ""),
     moved_behind_a_sum: ("true_div", "0.0 / 0.0", (0,), "0.69315 at element [0] and 1.0986 at [1]"),
     logarithm_of_a_determinant: ("log", "log(-2.9999999999999996)", (), "Find out why"),
-    squared_root: ("sqrt", "sqrt(-0.5)", (1,), "h[1] is 0.5 (input)."),
+    squared_root: ("sqrt", "sqrt(-0.5)", (1,), "Find out why it is negative."),
     weights_of_classes: ("true_div", "1 / 0.0", (1,), "counts[1] is 0.0 (constant)."),
     survival: ("log", "log(0.0)", (1,), "b[1] is 1.0 (input)."),
 }

@@ -294,7 +294,7 @@ def test_a_mode_can_be_shown():
 
 
 def test_public_names():
-    for name in ("GuardError", "GuardEvent", "GuardMode", "NanGuardMode", "events_of"):
+    for name in ("GuardError", "GuardMode", "NanGuardMode", "events_of"):
         assert name in theanoguard.__all__
     with pytest.raises(TypeError, match="not a function compiled with GuardMode"):
         events_of(pytensor.function([x := pt.dscalar()], x, mode=Mode("py", None)))

@@ -171,7 +171,11 @@ def test_every_result_has_a_display_of_its_own(shown):
 
 def test_every_public_class_is_among_them(shown):
     kinds = {type(thing) for thing in shown} | set(RECORDS)
-    assert {kind.__name__ for kind in CLASSES if kind not in kinds} <= {"guarding", "NanGuardMode"}
+    assert {kind.__name__ for kind in CLASSES if kind not in kinds} <= {
+        "guarding",
+        "NanGuardMode",
+        "Recording",
+    }
 
 
 def test_a_text_that_is_cut_says_what_is_missing_and_how_to_see_it(shown):

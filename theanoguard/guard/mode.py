@@ -564,7 +564,8 @@ def recording_of(fn: Any) -> "history.Recording":
     Examples
     --------
     >>> import numpy as np, pytensor, pytensor.tensor as pt
-    >>> from theanoguard import GuardMode, recording_of
+    >>> from theanoguard import GuardMode
+    >>> from theanoguard.training import recording_of
     >>> x, w = pt.dvector("x"), pytensor.shared(np.ones(3), name="w")
     >>> mode = GuardMode(history=True)
     >>> f = pytensor.function([x], (w * x).sum(), updates={w: w - 0.1 * x}, mode=mode)

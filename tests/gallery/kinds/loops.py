@@ -92,7 +92,6 @@ TRUTH = {
         "start": "y",
         "hint": "probability-underflow",
         "fault": "lost",
-        "grade": "same",
         "arguments": (np.array([0.3, 41.0, -0.2]), np.array([0.0, 1.0])),
     },
     "growing_weights": {

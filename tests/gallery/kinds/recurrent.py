@@ -84,7 +84,7 @@ TRUTH = {
         "operands": (111590.0,),
         "start": "x",
         "hint": "exp-overflow",
-        "fault": "unknown",
+        "fault": "too large",
         "arguments": (
             np.array([[0.1, 1.0], [1.0, 3.0], [2.0, 3.0], [1.0, 3.0]]),
             np.zeros(2),

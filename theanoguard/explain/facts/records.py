@@ -444,6 +444,7 @@ class Cause:
         return user_line(self.provenance)
 
 
+@brief
 @dataclass(frozen=True)
 class Fate:
     """Whether a bad value survived the rest of the call.

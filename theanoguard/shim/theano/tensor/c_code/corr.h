@@ -299,17 +299,23 @@ static int correlate(const char *op, int result, int typenum, PyArrayObject *bot
     }
     Contiguous<T> b(bottom_), w(weights_), t(top_);
     if ((bottom_ && !b.array) || (weights_ && !w.array) || (top_ && !t.array)) return -1;
-    try {
+#ifdef __EXCEPTIONS /* (importing PyMC switches them off for all that PyTensor compiles) */
+    try
+#endif
+    {
         if (result == CORR_TOP)
             corr_forward<T>(b.data(), w.data(), out, c);
         else if (result == CORR_WEIGHTS)
             corr_weights<T>(b.data(), out, t.data(), c);
         else
             corr_inputs<T>(out, w.data(), t.data(), c);
-    } catch (const std::bad_alloc &) {
+    }
+#ifdef __EXCEPTIONS
+    catch (const std::bad_alloc &) {
         PyErr_NoMemory();
         return -1;
     }
+#endif
     return 0;
 }
 
