@@ -101,7 +101,6 @@ with required():
     from pytensor.graph.basic import NominalVariable
     from pytensor.graph.fg import Output
     from pytensor.link.basic import Container, JITLinker, PerformLinker
-    from pytensor.link.c.exceptions import CompileError
     from pytensor.link.c.type import generic
     from pytensor.link.utils import get_destroy_dependencies, map_storage, raise_with_op
     from pytensor.link.vm import VM, VMLinker
