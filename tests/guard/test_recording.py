@@ -194,6 +194,24 @@ def test_rewind_without_copies_says_what_to_do():
         caught.value.rewind(1)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "arguments",
+    [(), (np.ones(3),) * 2, (np.ones(3),) * 500, ("a",), (None,), ([[1.0], [1.0, 2.0]],)],
+    ids=["none", "two", "many", "text", "None", "ragged"],
+)
+def test_wrong_arguments_are_refused_as_without_a_record(arguments, backend):
+    x = pt.dvector("x")
+    refused = []
+    for history in (False, True):
+        f = pytensor.function([x], x.sum(), mode=GuardMode(history=history, backend=backend))
+        with pytest.raises((TypeError, ValueError)) as caught:
+            f(*arguments)
+        assert f(np.ones(3)) == 3.0
+        refused.append(type(caught.value))
+    assert refused[0] is refused[1]
+
+
 def test_old_calls_are_thinned_and_memory_is_bounded():
     w = pytensor.shared(np.zeros(3), name="w")
     f = pytensor.function([], updates={w: w + 1.0}, mode=GuardMode(history=True))

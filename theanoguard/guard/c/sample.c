@@ -74,6 +74,11 @@ static PyObject *py_sample(PyObject *self, PyObject *args) {
   const double *before =
       before_o == Py_None ? NULL : (double *)PyArray_DATA((PyArrayObject *)before_o);
   const Py_ssize_t n_values = PyList_GET_SIZE(values);
+  if (n_values >= PyArray_SIZE((PyArrayObject *)first_o) ||
+      n_values * N_FIGURES > PyArray_SIZE((PyArrayObject *)figures_o)) {
+    PyErr_SetString(PyExc_ValueError, "there is no room for so many arrays");
+    return NULL;
+  }
   for (Py_ssize_t i = 0; i < n_values; i++, figures += N_FIGURES) {
     PyObject *value = PyList_GET_ITEM(values, i);
     figures[0] = NAN;

@@ -153,7 +153,8 @@ class Recording:
     def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list:
         """Return the values of the function's own inputs, in their order."""
         values = [container.storage[0] for container in self._own]
-        values[: len(args)] = args
+        given = args[: len(values)]  # (the call itself refuses more)
+        values[: len(given)] = given
         for name, value in kwargs.items():
             place = self._names.get(name) if isinstance(name, str) else None
             if place is not None and place < len(values):
