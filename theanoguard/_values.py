@@ -1,7 +1,7 @@
 """The kind of a value, without importing the library that it comes from."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -70,3 +70,16 @@ def kind_of(value: object) -> BadKind:
     if np.isnan(value):
         return "nan"
     return "inf" if np.isinf(value) else "big"
+
+
+def listed(result: Any) -> Sequence[Any]:
+    """Return what a compiled function has returned as a list, whatever form it was asked for.
+
+    Examples
+    --------
+    >>> listed(1.0), listed([1.0, 2.0]), listed({"a": 1.0})
+    ([1.0], [1.0, 2.0], [1.0])
+    """
+    if isinstance(result, dict):
+        return list(result.values())
+    return result if isinstance(result, list | tuple) else [result]

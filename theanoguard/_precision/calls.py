@@ -1,11 +1,9 @@
 """Measures the digits of one call in many of a guarded function."""
 
-import copyreg
 import logging
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,10 +15,10 @@ from theanoguard._evaluate.replay import has_effects
 from theanoguard._event import GuardEvent, Trip
 from theanoguard._precision.measuring import SECONDS, WORK, measured
 from theanoguard._precision.result import Digits, Precision
-from theanoguard._pytensor import Function
 from theanoguard._shown import brief
 from theanoguard._steps import attempt, failures
 from theanoguard.guard.errors import GuardError
+from theanoguard.guard.functions import WatchedFunction, joined
 from theanoguard.guard.pausing import unguarded
 
 logger = logging.getLogger("theanoguard")
@@ -28,11 +26,8 @@ logger = logging.getLogger("theanoguard")
 _measuring: ContextVar[bool] = ContextVar("measuring", default=False)
 
 
-class MeasuredFunction(Function):
+class MeasuredFunction(WatchedFunction):
     """A guarded function that measures the digits of some of its calls."""
-
-    def __reduce__(self) -> Any:
-        return copyreg.dispatch_table[Function](self)  # type: ignore[attr-defined]  # of `copyreg`
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         guard = getattr(self.vm, "guard", None)  # (``captured_inputs`` puts in another machine)
@@ -154,13 +149,9 @@ class MeasuredCalls:
     seconds: Positive = SECONDS
 
     @staticmethod
-    @cache
-    def function_class(base: type[Function]) -> type[Function]:
+    def function_class(base: Any) -> Any:
         """Return the subclass of a class of functions that measures its calls."""
-        if base is Function:
-            return MeasuredFunction
-        is_one = issubclass(base, MeasuredFunction)
-        return base if is_one else type(base.__name__, (base, MeasuredFunction), {})
+        return joined(base, MeasuredFunction)
 
 
 MeasuredCalls.__init__ = checked(MeasuredCalls.__init__)  # type: ignore[method-assign]

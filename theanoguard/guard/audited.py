@@ -1,9 +1,8 @@
 """Makes each call of an audited function a second time without a guard, and compares."""
 
 import copy
-import copyreg
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -16,7 +15,8 @@ from theanoguard._backends import backend_of
 from theanoguard._evaluate.replay import copy_value, has_effects
 from theanoguard._provenance import tracker_of
 from theanoguard._pytensor import Function, FunctionMaker, captured_inputs, config, inner_graph
-from theanoguard._values import is_sparse
+from theanoguard._values import is_sparse, listed
+from theanoguard.guard.functions import WatchedFunction
 from theanoguard.guard.pausing import twin_of, unguarded, without_watchers
 from theanoguard.guard.reporting import PLEASE_REPORT
 
@@ -24,7 +24,7 @@ ROUNDING = 1e5
 """By how many units in the last place results may differ on a backend that fuses otherwise."""
 
 
-class AuditedFunction(Function):
+class AuditedFunction(WatchedFunction):
     """A guarded function that compares each call with the same call of an unguarded one.
 
     A difference in what somebody receives or keeps raises a ``RuntimeError``: in the outputs, the
@@ -37,9 +37,6 @@ class AuditedFunction(Function):
         self._twin = unguarded_twin(self)
         constants = {id(c.data): c for c in _constants(self.maker.fgraph)}.values()
         self._constants = [(c, _facts(c.data)) for c in constants]
-
-    def __reduce__(self) -> Any:
-        return copyreg.dispatch_table[Function](self)  # type: ignore[attr-defined]  # of `copyreg`
 
     def copy(self, *args: Any, **kwargs: Any) -> Any:
         new = super().copy(*args, **kwargs)
@@ -104,7 +101,7 @@ class AuditedFunction(Function):
         linker, fgraph = self.maker.mode.linker, self.maker.fgraph
         backend, plan = backend_of(linker), self.vm.guard.plan
         is_exact = backend is not None and backend.same_bits and linker.allow_gc is not False
-        pairs = zip(fgraph.outputs, _listed(expected), _listed(result), strict=False)
+        pairs = zip(fgraph.outputs, listed(expected), listed(result), strict=False)
         for i, (variable, one, other) in enumerate(pairs):
             same = type(one) is type(other) and _alike(one, other, is_exact)
             if not same and variable not in plan.unwritten:
@@ -187,12 +184,6 @@ def _shown(found: Any, expected: Any) -> str:
     return f"{found!r:.200} instead of {expected!r:.200}"
 
 
-def _listed(result: Any) -> Sequence[Any]:
-    if isinstance(result, dict):
-        return list(result.values())
-    return result if isinstance(result, list | tuple) else [result]
-
-
 def _facts(value: Any) -> Any:
     """Return what has to be the same in two values: dtypes, shapes and bits; NaNs are all alike."""
     if hasattr(value, "bit_generator"):
@@ -224,11 +215,3 @@ def _alike(one: Any, other: Any, is_exact: bool) -> bool:
     near = ROUNDING * np.finfo(first.dtype).eps
     size = np.abs(first[np.isfinite(first)]).max(initial=1)
     return np.allclose(first, second, rtol=near, atol=near * size, equal_nan=True)
-
-
-def audited_class(base: type[Function]) -> type[Function]:
-    """Return the subclass of a class of functions that audits its calls."""
-    if base is Function:
-        return AuditedFunction
-    is_one = issubclass(base, AuditedFunction)
-    return base if is_one else type(base.__name__, (base, AuditedFunction), {})

@@ -30,9 +30,10 @@ from theanoguard._pytensor import (
     predefined_optimizers,
 )
 from theanoguard._releases import MISSING
-from theanoguard.guard.audited import audited_class
+from theanoguard.guard.audited import AuditedFunction
+from theanoguard.guard.functions import joined
 from theanoguard.guard.policy import Action, Judge, Measures, Policy, When, make_policy
-from theanoguard.guard.recorded import recorded_class
+from theanoguard.guard.recorded import RecordedFunction
 from theanoguard.guard.reporting import Recorder
 from theanoguard.guard.rewriting import WatchedMode
 from theanoguard.guard.summary import GuardSummary, summarize
@@ -331,12 +332,12 @@ class GuardMode(WatchedMode):
             The class that it would have with another mode.
         """
         measures = self.policy.precision
+        found: Any = base  # (mypy takes no class for an argument of a cache)
         if self.policy.audit:
-            base = audited_class(base)
+            found = joined(found, AuditedFunction)
         if measures is not None:
-            base = measures.function_class(base)
-        # (mypy takes no class of Any for an argument of a cache)
-        return recorded_class(base) if self.policy.history else base  # type: ignore[arg-type]
+            found = measures.function_class(found)
+        return joined(RecordedFunction, found) if self.policy.history else found
 
     @NeedsCall
     def function_maker(self) -> Callable[..., FunctionMaker]:

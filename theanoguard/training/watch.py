@@ -24,6 +24,7 @@ from pytensor.tensor.type import DenseTensorType
 from theanoguard._arguments import Count, check_choice, checked
 from theanoguard._event import GuardEvent
 from theanoguard._pytensor import Function, input_shapes, take_class
+from theanoguard._values import listed
 from theanoguard.guard import events_of
 from theanoguard.guard.history import Recording
 from theanoguard.guard.mode import recording_of
@@ -618,9 +619,7 @@ class _Observer:
             (result,) = results
             if self._recording is not None:
                 self._recording.end(result)
-            values = result.values() if isinstance(result, dict) else result
-            values = values if isinstance(result, dict | list | tuple) else [result]
-            self.watch.take_outputs(step, zip(self._names, values, strict=False))
+            self.watch.take_outputs(step, zip(self._names, listed(result), strict=False))
 
 
 class _Observed:

@@ -17,6 +17,7 @@ import theanoguard.explain.text.since  # noqa: F401  (it writes what `since` ret
 from theanoguard._arguments import Count, check_choice, checked
 from theanoguard._pytensor import Function
 from theanoguard._steps import attempt, failures
+from theanoguard._values import listed
 from theanoguard.explain.facts.records import Explanation, Since
 from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.history.blame import since
@@ -142,11 +143,9 @@ class Recording:
 
     def end(self, result: Any) -> None:
         """The call has returned this."""
-        results = list(result.values()) if isinstance(result, dict) else result
-        results = results if isinstance(results, list | tuple) else [results]
         shared, (before, now) = [_array(c.storage[0]) for c in self._shared], self._elements
         n_outputs = self._ended.shape[1] - len(shared)
-        values = [*shared, *map(_array, results[:n_outputs])]
+        values = [*shared, *map(_array, listed(result)[:n_outputs])]
         _sample()(values, self._first[1], now, self._ended[self._filled - 1], before, 0)
         self.failed = False
 
