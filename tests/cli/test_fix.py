@@ -27,6 +27,16 @@ def fix(folder, *arguments):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
+def test_lines_are_counted_as_python_counts_them(tmp_path):
+    """No line ends at a form feed, which old files have between pages, nor at these others."""
+    pages = "# page \x0c one\nends = '\u2028\x1c\x85'\n\x0c\n"
+    script = tmp_path / "model.py"
+    script.write_text(pages + SCRIPT, "utf-8")
+    done = fix(tmp_path, "--write", "--run")
+    assert script.read_text("utf-8") == pages + SCRIPT.replace("pt.log(q.prod())", "pt.log(q).sum()")
+    assert "model.py:12: not fixed" in done.stderr
+
+
 @pytest.mark.parametrize("option", [(), ("--run",)], ids=["lint", "run"])
 def test_script_is_fixed_once(tmp_path, option):
     script = tmp_path / "model.py"

@@ -186,7 +186,7 @@ def _text(source: Any, node: Any) -> str:
         return f"{_text(source, node.target)} {sign} {_text(source, node.value)}"
     visitor = _WithoutModules()
     visitor.visit(node)
-    lines = [line.encode() for line in source.text.splitlines()]
+    lines = [line.encode() for line in source.text.split("\n")]
     kept, line, column = [], node.lineno, node.col_offset
     stops = [*visitor.spans, (node.end_lineno, node.end_col_offset, None, None)]
     for stop_line, stop_column, next_line, next_column in sorted(stops, key=lambda s: s[:2]):

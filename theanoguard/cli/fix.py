@@ -3,6 +3,7 @@
 import argparse
 import ast
 import difflib
+import io
 import os
 import sys
 import time
@@ -86,7 +87,7 @@ class Edit:
     @property
     def lines(self) -> list[str]:
         """The lines, with their ends."""
-        return self.content.decode(self.encoding).splitlines(keepends=True)
+        return _lines_of(self.content.decode(self.encoding))
 
     @property
     def new_content(self) -> bytes:
@@ -97,7 +98,7 @@ class Edit:
     def new_lines(self) -> list[str]:
         """The lines after the change."""
         new = (self.changed.get(i, line) for i, line in enumerate(self.lines))
-        return "".join(new).splitlines(keepends=True)
+        return _lines_of("".join(new))
 
     def add(self, change: Change) -> str:
         """Make a change, and return why it cannot be made, or nothing."""
@@ -168,6 +169,11 @@ class Edit:
         mode = self.path.stat().st_mode
         write_atomically(self.path, self.new_content)
         os.chmod(self.path, mode)
+
+
+def _lines_of(text: str) -> list[str]:
+    """Return lines as Python counts them: a form feed, which old files have, ends none."""
+    return io.StringIO(text, newline="").readlines()
 
 
 def _imports_of(code: str) -> tuple[list[str], list[str]]:
