@@ -395,7 +395,8 @@ class _Numbers(ast.NodeTransformer):
         self.names: dict[float, list[str]] = {}
         for text, value in numbers.items():
             if isinstance(value, int | float | np.integer | np.floating):
-                self.names.setdefault(float(value), []).append(text)
+                for number in {float(value), float(str(value))}:  # (a float32 has few digits)
+                    self.names.setdefault(number, []).append(text)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         cast = ast.unparse(node.func).rpartition(".")[2]
