@@ -33,7 +33,9 @@ def test_lines_are_counted_as_python_counts_them(tmp_path):
     script = tmp_path / "model.py"
     script.write_text(pages + SCRIPT, "utf-8")
     done = fix(tmp_path, "--write", "--run")
-    assert script.read_text("utf-8") == pages + SCRIPT.replace("pt.log(q.prod())", "pt.log(q).sum()")
+    assert script.read_text("utf-8") == pages + SCRIPT.replace(
+        "pt.log(q.prod())", "pt.log(q).sum()"
+    )
     assert "model.py:12: not fixed" in done.stderr
 
 
