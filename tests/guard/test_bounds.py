@@ -169,10 +169,12 @@ def test_an_index_that_a_batch_computes_inside(build, backend):
     a, c = pt.dvector("a"), pt.lvector("c")
     rows, places = pt.dmatrix("rows"), pt.lmatrix("places")
     out = vectorize_graph(build(a, c), {a: rows, c: places})
-    f = pytensor.function([rows, places], out, mode=GuardMode(backend=backend))
-    twin = pytensor.function([rows, places], out, mode="CVM")
-    inside = np.array([[0, 1], [1, 0]])
-    np.testing.assert_array_equal(f(M[:2], inside), twin(M[:2], inside))
-    for outside in ([[0, 1], [9, 0]], [[0, -70], [0, 0]]):
-        with pytest.raises(IndexError):
-            f(M[:2], np.array(outside))
+    # (On C, PyTensor 3.0 compiles what is inside with the default mode, when it is first called.)
+    with pytensor.config.change_flags(mode="CVM"):
+        f = pytensor.function([rows, places], out, mode=GuardMode(backend=backend))
+        twin = pytensor.function([rows, places], out, mode="CVM")
+        inside = np.array([[0, 1], [1, 0]])
+        np.testing.assert_array_equal(f(M[:2], inside), twin(M[:2], inside))
+        for outside in ([[0, 1], [9, 0]], [[0, -70], [0, 0]]):
+            with pytest.raises(IndexError):
+                f(M[:2], np.array(outside))

@@ -37,7 +37,10 @@ def test_the_guarded_function_is_the_users_function(backend, programs):
 
 
 def test_an_unguarded_function_is_told_from_a_guarded_one(monkeypatch):
-    """Without a guard, a call that makes a NaN raises nothing: the twin misses the error."""
+    """Without a guard, a call that makes a NaN raises nothing: the twin misses the error.
+
+    Ctrl-C may interrupt it between two updates.
+    """
     monkeypatch.setattr(twins, "GuardMode", lambda **settings: Mode("vm", settings["optimizer"]))
     gated = [world for world in range(40) if write_piece(world * 100, family="operations").gate]
     failures = [
@@ -45,7 +48,7 @@ def test_an_unguarded_function_is_told_from_a_guarded_one(monkeypatch):
         for world in gated[:4]
         for failure in twins.play(world, "c", 1, settings={}, family="operations").failures
     ]
-    assert failures and set(failures) == {"miss"}
+    assert "miss" in failures and set(failures) <= {"miss", "torn"}
 
 
 def test_a_result_that_changes_is_found(monkeypatch):

@@ -13,6 +13,7 @@ from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import VM, OpFromGraph, Scan, VMLinker, link_inner, take_class
+from theanoguard.guard.c import build
 from theanoguard.guard.c.runtime import CRuntime, Parent
 from theanoguard.guard.optimizers import guarded_optimizers
 from theanoguard.guard.plan import is_large_state, overwrites
@@ -234,8 +235,8 @@ class GuardLinker(VMLinker):
 
         Its code computes the same.  None where only the node's own code can run.
         """
-        if self.parent is not None or type(node.op) is not Elemwise:
-            return None
+        if self.parent is not None or type(node.op) is not Elemwise or build.load() is None:
+            return None  # (the kernel in NumPy has no second buffers)
         updated = {
             v
             for v in self.updated_vars
