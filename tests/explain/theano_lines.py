@@ -6,7 +6,8 @@
     THEANO_FLAGS=cxx= python3.7 tests/explain/theano_lines.py    # with Theano: adds the results
 
 The programs are those of ``tests/gallery/legacy``.  Recorded are their results with the printed
-lines, and whether Theano has the names of ``theano`` that advice mentions.
+lines, the formulas for functions that Theano does not have, and whether Theano has the names of
+``theano`` that advice mentions.
 """
 
 import functools
@@ -14,6 +15,8 @@ import importlib
 import json
 import sys
 from pathlib import Path
+
+import numpy as np
 
 HERE = Path(__file__).resolve().parent
 RECORDED = HERE / "theano_lines.json"
@@ -39,6 +42,19 @@ def result_of(source, name):
     return value.tolist()
 
 
+# At what the formulas of Theano are computed.  (`log1mexp` takes numbers below 0.)
+X = [[-0.5, -3.0], [-20.0, -0.001]]
+Y = [[3.0, -4.0], [0.0, 1.0]]
+
+
+def value_at(text):
+    """The value of a formula under Theano."""
+    import theano
+
+    shared = {name: theano.shared(np.array(values)) for name, values in (("x", X), ("y", Y))}
+    return eval(text, dict(shared, pt=theano.tensor)).eval().tolist()
+
+
 def write(recorded):
     RECORDED.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")
 
@@ -53,7 +69,9 @@ def write_lines():
 
     found = {name: tests.printed(name) for name in tests.NAMES}
     programs = {name: source for name, source in found.items() if source}
-    write({"programs": programs, "names": tests.names_in_advice()})
+    texts = sorted(text for several in tests.formulas().values() for text in several)
+    formulas = dict.fromkeys(texts)
+    write({"programs": programs, "names": tests.names_in_advice(), "formulas": formulas})
 
 
 def add_results():
@@ -61,6 +79,7 @@ def add_results():
     recorded = json.loads(RECORDED.read_text())
     programs = sorted(recorded["programs"].items())
     recorded["results"] = {name: result_of(source, name) for name, source in programs}
+    recorded["formulas"] = {text: value_at(text) for text in recorded["formulas"]}
     recorded["missing"] = [name for name in recorded["names"] if value_of(name) is None]
     write(recorded)
 

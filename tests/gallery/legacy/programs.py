@@ -71,6 +71,49 @@ def growth():
     return [r, n], [y[-1]]
 
 
+def spread():
+    """The gradient of the standard deviation of equal numbers."""
+    x = T.dvector("x")
+    s = x.std()
+    return [x], [T.grad(s, x)]
+
+
+def distance():
+    """The gradient of the distance of equal points."""
+    a, b = T.dmatrices("a", "b")
+    d = (a - b).norm(2, axis=1)
+    return [a, b], [T.grad(d.sum(), a)]
+
+
+def unit():
+    """Vectors divided by their lengths, whose squares overflow."""
+    x = T.dmatrix("x")
+    n = T.sqrt(T.sum(x**2, axis=1, keepdims=True))
+    return [x], [x / n]
+
+
+def hypotenuse():
+    """The absolute value of a complex number in two parts."""
+    a, b = T.dvectors("a", "b")
+    r = T.sqrt(a**2 + b**2)
+    return [a, b], [r]
+
+
+def mixture():
+    """A mixture of two components, far from both."""
+    x, w, m = T.dvectors("x", "w", "m")
+    z = x.dimshuffle(0, "x") - m
+    p = (w * T.exp(-0.5 * z**2)).sum(axis=1)
+    return [x, w, m], [T.log(p).sum()]
+
+
+def one_more():
+    """A softmax with an entry more, whose logit is 0."""
+    h = T.dvector("h")
+    p = T.exp(h) / (1 + T.exp(h).sum())
+    return [h], [p]
+
+
 CASES = {
     "softmax_by_hand": ("lost", "same", (np.array([[900.0, 0.0]]), np.array([0.5, 0.5]))),
     "bessel": ("lost", "", (900.0,)),
@@ -85,5 +128,11 @@ CASES = {
     ),
     "growth": ("too large", "", (1.0, np.ones(2))),
     "scale": ("none", "", (np.array([0.1]),)),
+    "spread": ("none", "same", (np.full(3, 2.0),)),
+    "distance": ("none", "same", (np.ones((2, 3)), np.ones((2, 3)))),
+    "unit": ("lost", "same", (np.full((2, 3), 1e200),)),
+    "hypotenuse": ("lost", "same", (np.array([3e200, 1.0]), np.array([4e200, 1.0]))),
+    "mixture": ("lost", "same", (np.array([50.0, 60.0]), np.full(2, 0.5), np.arange(2.0))),
+    "one_more": ("lost", "same", (np.array([1000.0, 0.0]),)),
 }
 """The kind of the fault, the grade of the remedy, and the arguments."""

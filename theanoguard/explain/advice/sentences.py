@@ -8,7 +8,7 @@ import itertools
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -21,6 +21,7 @@ from theanoguard._provenance import SourceLine, module_of, source_place
 from theanoguard._provenance.designating import made_by_grad
 from theanoguard._provenance.source import expression_of
 from theanoguard.explain.advice.candidates import Remedy
+from theanoguard.explain.advice.edits import Edit
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.logarithms import axes_text
 from theanoguard.explain.advice.proof import (
@@ -36,11 +37,16 @@ from theanoguard.explain.advice.proof import (
 from theanoguard.explain.advice.source_edit import bare, edited, filled, listed, operands_of
 from theanoguard.explain.advice.trials import Builders, Trial
 from theanoguard.explain.advice.written import (
+    CHOICES,
     MODULES,
     OPERAND,
+    STABLE,
     in_one_file,
-    is_known,
+    in_theano,
+    is_in_theano,
+    name_of_theano,
     on_lines,
+    run_in_theano,
     spelled,
     with_modules,
 )
@@ -133,10 +139,35 @@ def sentence(remedy: Remedy, judge: Judge, cause: Cause) -> Told | None:
                 change,
             )
         return f"With {listed(texts)} {trial.text}.", change
+    if cause.source is None or name_of_theano(cause.source.file, cause.source.text) is None:
+        return _in_words(remedy, trial, cause, changes), ()
+    written = _in_theano(remedy, trial, judge)
+    return None if written is None else (_in_words(*written, cause, changes), ())
+
+
+def _in_theano(remedy: Remedy, trial: Trial, judge: Judge) -> tuple[Remedy, Trial] | None:
+    """Return a remedy in the functions of Theano, with the trial of these; None if none helps."""
     codes = [edit.code for edit in remedy.edits] or [remedy.text]
-    if not all(is_known(code, cause.source) for code in codes):
+    if not all(map(is_in_theano, codes)):
         return None
-    return _in_words(remedy, trial, cause, changes), ()
+    if (remedy.in_words and not remedy.edits) or not any(STABLE in code for code in codes):
+        return remedy, trial
+    edits = remedy.edits
+    if not edits and len(remedy.builders) == 1:
+        (variable,) = remedy.builders
+        code = remedy.text.replace("{x}", OPERAND).replace("{pt}", "pt")
+        edits = (Edit(variable, code, {OPERAND: remedy.x}, remedy.spot, {variable: [remedy.x]}),)
+    for choice in range(CHOICES):
+        written = [replace(edit, code=in_theano(edit.code, choice)) for edit in edits]
+        builders = {
+            v: run_in_theano(edit.code, dict(zip(edit.operands, operands, strict=True)))
+            for edit in written
+            for v, operands in edit.alike.items()
+        }
+        is_whole = builders.keys() == remedy.builders.keys()
+        if is_whole and (found := tried(remedy, builders, judge)) is not None:
+            return replace(remedy, edits=tuple(written)), found
+    return None
 
 
 def _changes_of(remedy: Remedy) -> str:
@@ -260,14 +291,20 @@ def _proved(remedy: Remedy, judge: Judge) -> Proved | None:
     rest = {v: b for v, b in remedy.builders.items() if v not in covered}
     if any(not made_by_grad(judge.built.original_of(v)) for v in rest):
         raise NotShown("the change is on other lines as well")
-    parts = [_shown_part(remedy, uses, judge) for uses in expressions.values()]
-    builders = dict(rest)
-    for part in parts:
-        builders.update(part.shown.builders)
-    trial = tried(remedy, builders, judge)
-    if trial is None:
-        raise NotShown("the edited lines do not help")
-    return _as_lines(parts, trial)
+    reason = NotShown("the edited lines do not help")
+    for choice in range(CHOICES):
+        try:
+            parts = [_shown_part(remedy, uses, judge, choice) for uses in expressions.values()]
+        except NotShown as error:
+            reason = reason if choice else error
+            continue
+        builders = dict(rest)
+        for part in parts:
+            builders.update(part.shown.builders)
+        trial = tried(remedy, builders, judge)
+        if trial is not None:
+            return _as_lines(parts, trial)
+    raise reason
 
 
 def _same_at_all_uses(remedy: Remedy, found: Shown, judge: Judge) -> None:
@@ -300,7 +337,7 @@ MAX_TEXTS = 12
 """Number of texts for an expression that are tried: with other names, or of other modules."""
 
 
-def _shown_part(remedy: Remedy, uses: list[Use], judge: Judge) -> _Part:
+def _shown_part(remedy: Remedy, uses: list[Use], judge: Judge, choice: int) -> _Part:
     """Return the first way to write a remedy in place of an expression that can be shown.
 
     Raises
@@ -308,7 +345,8 @@ def _shown_part(remedy: Remedy, uses: list[Use], judge: Judge) -> _Part:
     NotShown
     """
     last = NotShown("no text can be written on the line")
-    texts = (text for code in _codes(remedy, uses[0]) for text in _written(remedy, uses[0], code))
+    codes = _codes(remedy, uses[0], choice)
+    texts = (text for code in codes for text in _written(remedy, uses[0], code))
     left = MAX_TEXTS
     while left:
         left -= 1
@@ -325,7 +363,7 @@ def _shown_part(remedy: Remedy, uses: list[Use], judge: Judge) -> _Part:
     raise last
 
 
-def _codes(remedy: Remedy, use: Use) -> Iterator[str]:
+def _codes(remedy: Remedy, use: Use, choice: int) -> Iterator[str]:
     """Yield the code of a remedy with the modules that its line knows, the operands as names."""
     edit = next((e for e in remedy.edits if e.variable is use.variable), None)
     if edit is None and remedy.edits:
@@ -337,7 +375,7 @@ def _codes(remedy: Remedy, use: Use) -> Iterator[str]:
         if len(path) == 1 and isinstance(value, ModuleType) and value.__name__ in MODULES
     ]
     numpy = [path[0] for path, value in use.reader.known.items() if len(path) == 1 and value is np]
-    yield from spelled(code, use.reader.file, modules, numpy)
+    yield from spelled(code, use.reader.file, modules, numpy, choice)
 
 
 def _written(remedy: Remedy, use: Use, code: str) -> Iterator[tuple[str, Any, str]]:

@@ -4,17 +4,18 @@ import ast
 import linecache
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+from pytensor.graph.basic import Variable
 
 from theanoguard._provenance.places import place_text
 from theanoguard._provenance.source import SourceLine
-from theanoguard.explain.advice.source_edit import listed
+from theanoguard.explain.advice.source_edit import filled, listed
 
 OPERAND = "operand_of_the_user"
 """The name that stands for the user's own operand, which is known to compile."""
@@ -38,13 +39,109 @@ IN_THEANO = (
 )
 """How Theano writes a function of PyTensor.  Its softmax works on the rows of a matrix."""
 
+_LOG_SOFTMAX = "x - x.max({kept}) - pt.log(pt.exp(x - x.max({kept})).sum({kept}))"
+
+CALLS_IN_THEANO = {
+    "pt.softplus": ("pt.nnet.softplus(x)",),
+    "pt.sigmoid": ("pt.nnet.sigmoid(x)",),
+    "pt.abs": ("abs(x)",),
+    "pt.log1mexp": ("pt.switch(pt.gt(x, -0.693), pt.log(-pt.expm1(x)), pt.log1p(-pt.exp(x)))",),
+    "pt.special.softmax": (
+        "pt.nnet.softmax(x)",
+        "pt.exp(x - x.max({kept})) / pt.exp(x - x.max({kept})).sum({kept})",
+    ),
+    "pt.special.log_softmax": ("pt.nnet.logsoftmax(x)", _LOG_SOFTMAX),
+    f"{STABLE}.log_softmax": ("pt.nnet.logsoftmax(x)", _LOG_SOFTMAX),
+    f"{STABLE}.logsumexp": ("x.max({axes}) + pt.log(pt.exp(x - x.max({kept})).sum({axes}))",),
+    f"{STABLE}.logaddexp": ("pt.maximum(x, y) + pt.nnet.softplus(-abs(x - y))",),
+    f"{STABLE}.norm": (
+        "pt.sqrt(pt.maximum((x ** 2).sum({axes}), 0.5 ** 126))",
+        "abs(x).max({axes}) * pt.sqrt(pt.maximum(((x / pt.maximum(abs(x).max({kept}), 0.5 ** 126))"
+        " ** 2).sum({axes}), 1))",
+    ),
+    f"{STABLE}.hypot": (
+        "pt.maximum(abs(x), abs(y)) * pt.sqrt(1 + (pt.minimum(abs(x), abs(y))"
+        " / pt.maximum(pt.maximum(abs(x), abs(y)), 0.5 ** 126)) ** 2)",
+    ),
+    f"{STABLE}.sqrt": ("pt.sqrt(pt.maximum(x, 0.5 ** 126))",),
+    f"{STABLE}.log_erfc": (
+        "pt.switch(pt.gt(x, 0), pt.log(pt.erfcx(pt.maximum(x, 0))) - x ** 2,"
+        " pt.log(pt.erfc(pt.minimum(x, 0))))",
+    ),
+    **{
+        f"{STABLE}.{name}": (
+            f"pt.switch(pt.eq(x, 0), 1, pt.{of}(x) / pt.switch(pt.eq(x, 0), 1, x))",
+        )
+        for name, of in {"exprel": "expm1", "log1prel": "log1p", "sinc": "sin"}.items()
+    },
+}
+"""Functions that Theano 1.0.5 does not have, and its formulas for them, the first one preferred.
+
+The number 0.5 ** 126 is the smallest normal one of float32, so that it changes no dtype.
+"""
+
+
+class _InTheano(ast.NodeTransformer):
+    """Writes calls of functions that Theano does not have as formulas."""
+
+    def __init__(self, choice: int):
+        self.choice = choice
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        formulas = CALLS_IN_THEANO.get(ast.unparse(node.func))
+        if formulas is None:
+            return node
+        given = {k.arg: ast.unparse(k.value) for k in node.keywords if k.arg is not None}
+        axes = [f"axis={given['axis']}"] if "axis" in given else []
+        kept = ", ".join([*axes, "keepdims=True"] if axes else [])
+        axes += ["keepdims=True"] if given.get("keepdims") == "True" else []
+        template = formulas[min(self.choice, len(formulas) - 1)]
+        operands = dict(zip("xy", map(ast.unparse, node.args), strict=False))
+        text = filled(template.format(axes=", ".join(axes), kept=kept), operands)
+        return ast.parse(text, mode="eval").body
+
+
+CHOICES = 2
+"""The largest number of formulas in :data:`CALLS_IN_THEANO`."""
+
+
+def in_theano(code: str, choice: int = 0) -> str:
+    """Return code of a remedy in the functions of Theano, of which some have two formulas.
+
+    Examples
+    --------
+    >>> in_theano("y + theanoguard.stable.logsumexp(a, axis=1)")
+    'y + (a.max(axis=1) + pt.log(pt.exp(a - a.max(axis=1, keepdims=True)).sum(axis=1)))'
+    """
+    return ast.unparse(_InTheano(choice).visit(ast.parse(code, mode="eval").body))
+
+
+def run_in_theano(code: str, operands: Mapping[str, Variable]) -> Callable:
+    """Return what builds the result of code that :func:`in_theano` returned."""
+    modules = {"pt": sys.modules["theano.tensor"], "np": np}
+
+    def build(new: Callable[[Variable], Variable]) -> Variable:
+        names = {name: new(v) for name, v in operands.items()}
+        return eval(code, {**modules, **names})  # noqa: S307  (our own code)
+
+    return build
+
+
 _WORDS_IN_THEANO = (
     (
         "Use {pt}.ive(v, x), which is iv times exp(-abs(x)): log(i0(x)) = log(ive(0, x)) + abs(x).",
         "For large x, log(i0(x)) is abs(x) - log(2 * pi * abs(x)) / 2, up to 1 / (8 * abs(x)).",
     ),
     ("pytensor.gradient", "theano.gradient"),
-    ("{pt}.logsumexp", f"{STABLE}.logsumexp"),
+    ("PyTensor", "Theano"),
+    ("{pt}.logsumexp", "max(x) + log(sum(exp(x - max(x))))"),
+    (f" Or {STABLE}.norm(x), whose gradient is 0 there.", ""),
+    (f" with {STABLE}.norm.", ", where norm(x) is sqrt(sum(x**2))."),
+    (
+        f"Or {STABLE}.softmax(h, axis=...), which is 0 for such a slice.",
+        "Or mask with a finite number, such as -1e9.",
+    ),
 )
 """Advice with functions that Theano 1.0.5 does not have, and what to write there."""
 
@@ -52,7 +149,7 @@ _NAMES_IN_THEANO = {
     "log_softmax": "{pt}.nnet.logsoftmax",
     "softplus": "{pt}.nnet.softplus",
     "sigmoid": "{pt}.nnet.sigmoid",
-    "logsumexp": f"{STABLE}.logsumexp",
+    "logsumexp": "max(x) + log(sum(exp(x - max(x))))",
     "logaddexp": "a + {pt}.nnet.softplus(b - a)",
     "log1mexp": "log(-expm1(x))",
     "xlogx": "{pt}.xlogx.xlogx",
@@ -68,10 +165,9 @@ _THRESHOLD = re.compile(r"GuardMode\(big_threshold=(.*?)\)")
 _NOT_IN_THEANO = re.compile(r"\b(?:ive|slogdet)\(")
 
 
-def is_known(words: str, source: SourceLine | None) -> bool:
-    """Return whether the module of a line has the functions that a remedy in words names."""
-    in_theano = source is not None and name_of_theano(source.file, source.text) is not None
-    return not (in_theano and _NOT_IN_THEANO.search(words))
+def is_in_theano(words: str) -> bool:
+    """Return whether Theano has the functions that a remedy in words names."""
+    return not _NOT_IN_THEANO.search(words)
 
 
 def name_of_theano(file: str, text: str) -> str | None:
@@ -171,28 +267,33 @@ def aliases(file: str, text: str) -> dict[str, ModuleType]:
     return {name: found[name] for name in dict.fromkeys([*used, *found])}
 
 
-def spelled(code: str, file: str, modules: list[str], numpy: list[str]) -> Iterator[str]:
+def spelled(
+    code: str, file: str, modules: list[str], numpy: list[str], choice: int = 0
+) -> Iterator[str]:
     """Yield code of a remedy with the names that PyTensor's modules may have on a line.
 
     `modules`: names of PyTensor's module that the line is known to have.
     `numpy`: those of NumPy.
+    `choice`: as for :func:`in_theano`.
     """
-    code = re.sub(r"\bpt\.", "{pt}.", code)
-    templates = [code]
-    for pattern, theano in IN_THEANO:
-        if pattern.search(code):
-            templates.append(pattern.sub(theano, code))
+    code, own_module = code.replace("{pt}", "pt"), ["pt"]
+    texts = [code]
+    if name_of_theano(file, "") is not None:
+        texts = list(dict.fromkeys(in_theano(code, i) for i in range(CHOICES)))
+        own_module = []
+    if choice >= len(texts):
+        return
+    template = re.sub(r"\bpt\.", "{pt}.", texts[choice])
     others = [n for n in aliases(file, "") if only_imported(n, file)]
     outer = globals_of(file)
     others_np = [n for n, v in outer.items() if v is np and only_imported(n, file)]
     of_numpy = [*numpy, *others_np, "np"]
     own = [n for n, v in outer.items() if getattr(v, "__name__", "") == STABLE]
     stable = own[0] if own else STABLE
-    for name in dict.fromkeys([*modules, *others, "pt"]):
-        for template in templates:
-            text = template.replace("{pt}", name).replace(STABLE, stable)
-            for numbers in dict.fromkeys([*of_numpy[:1], of_numpy[-1]]) if "np." in text else ("",):
-                yield re.sub(r"\bnp\.", f"{numbers}.", text)
+    for name in dict.fromkeys([*modules, *others, *own_module]):
+        text = template.replace("{pt}", name).replace(STABLE, stable)
+        for numbers in dict.fromkeys([*of_numpy[:1], of_numpy[-1]]) if "np." in text else ("",):
+            yield re.sub(r"\bnp\.", f"{numbers}.", text)
 
 
 def with_modules(text: str, file: str, number: int) -> str:
