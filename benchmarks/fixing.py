@@ -259,6 +259,69 @@ SCRIPTS = {
         "-9801.0 + np.log(0.7)",
         "(0.5,), (1.5,)",
     ),
+    "focal loss": Script(
+        "p = pt.sigmoid(s)\nout = -((1 - p) ** t) * pt.log(p)\nargs = [s, t]",
+        "-800.0, 2.0",
+        "800.0",
+        "(1.5, 2.0), (-3.0, 0.5)",
+    ),
+    "importance weights": Script(
+        "w = pt.exp(x - y)\nw = w / w.sum()\nout = 1 / (w**2).sum()\nargs = [x, y]",
+        "np.array([1000.0, 1000.0]), np.zeros(2)",
+        "2.0",
+        "(np.array([0.3, 0.7]), np.array([0.5, 0.1])),",
+    ),
+    "value at risk": Script(
+        "import pytensor.tensor as T\ndef tail(z):\n"
+        "    return T.log(1 - 0.5 * (1 + T.erf(z / T.sqrt(2.0))))\n"
+        "out = tail(s) - tail(t)\nargs = [s, t]",
+        "12.0, 1.0",
+        "-75.41067300090042 + 1.8410216450092634",
+        "(0.5, 1.0), (-1.5, 0.2)",
+    ),
+    "poisson by factorials": Script(
+        "rate = pt.exp(t)\nout = pt.log(rate**s * pt.exp(-rate) / pt.gamma(s + 1))\nargs = [s, t]",
+        "300.0, 2.0",
+        "300 * 2.0 - np.exp(2.0) - 1414.905849945066",
+        "(5.0, 1.0), (2.0, 0.5)",
+    ),
+    "loop of losses": Script(
+        "out = 0\nfor part in (x, y):\n    out = out + pt.log(pt.exp(part).sum())\nargs = [x, y]",
+        "np.array([1000.0, 1000.0]), np.zeros(2)",
+        "1000 + 2 * np.log(2)",
+        "(np.array([0.3, 0.7]), np.array([0.5, 0.1])),",
+    ),
+    "two statements on a line": Script(
+        "a = pt.exp(s); b = pt.log(1 + a)\nout = b * 2\nargs = [s]",
+        "900.0",
+        "1800.0",
+        "(5.0,), (-1.5,)",
+    ),
+    "a name of the program's own": Script(
+        "log = pt.log\nexp = pt.exp\nout = log(exp(s) + exp(t))\nargs = [s, t]",
+        "900.0, 900.0",
+        "900 + np.log(2)",
+        "(5.0, 1.0), (-1.5, 0.0)",
+    ),
+    "keyword arguments": Script(
+        "def nll(*, logits, target):\n    p = pt.exp(logits) / pt.sum(pt.exp(logits))\n"
+        "    return -pt.sum(target * pt.log(p))\nout = nll(target=y, logits=x)\nargs = [x, y]",
+        "np.array([0.0, 1000.0]), np.array([1.0, 0.0])",
+        "1000.0",
+        "(np.array([0.3, 0.7]), np.array([0.5, 0.5])),",
+    ),
+    "distance": Script(
+        "d = ((x - y) ** 2).sum()\nout = pt.sqrt(d) / (1 + pt.sqrt(d))\nargs = [x, y]",
+        "np.array([3e180, 4e180]), np.zeros(2)",
+        "1.0",
+        "(np.array([0.3, 0.7]), np.array([0.5, 0.1])),",
+    ),
+    "complement of failures": Script(
+        "out = pt.log(1 - pt.prod(1 - x))\nargs = [x]",
+        "np.array([1e-20, 1e-20])",
+        "np.log(2e-20)",
+        "(np.array([0.3, 0.7]),), (np.array([0.5, 0.1]),)",
+    ),
 }
 
 HEAD = """\

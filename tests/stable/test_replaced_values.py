@@ -67,3 +67,15 @@ def test_only_floors_that_are_asked_for():
     assert not stabilize(graph).replacements
     forms = {replacement.form for replacement in stabilize(graph, floors=True).replacements}
     assert forms == {"log", "divide", "sqrt"}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_norms_round_as_the_plain_formula(dtype):
+    """Where no square overflows or underflows, the norm has the same bits."""
+    x = pt.matrix("x", dtype=dtype)
+    plain = pt.sqrt(pt.sqr(x).sum(axis=1))
+    (ours,) = stabilize(plain).apply()
+    assert ours is not plain
+    given = (10 ** np.random.default_rng(0).uniform(-6, 6, (50, 3))).astype(dtype)
+    f = pytensor.function([x], [plain, ours], mode=DEFAULT)
+    np.testing.assert_array_equal(*f(given))

@@ -471,7 +471,7 @@ PATTERNS = {
         ["exp of a difference", "difference of logs"],
     ),
     "log of probabilities": (pt.log(pt.sigmoid(H).prod(axis=0)), ["sum of logs"]),
-    "tanh by hand": ((E - pt.exp(-H)) / (E + pt.exp(-H)), ["exp of a difference"]),
+    "tanh by hand": ((E - pt.exp(-H)) / (E + pt.exp(-H)), ["tanh"]),
     "sigmoid by hand": (1 / (1 + pt.exp(-H)), ["exp of a difference"]),
     "a probability above 0": (pt.log(pt.sigmoid(H) + 1e-8), []),
     "integers": (pt.lvector() // 2, []),

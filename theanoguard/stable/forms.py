@@ -167,8 +167,9 @@ def norm(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Variable:
 
     Notes
     -----
-    The function squares ``x / max(abs(x))``, as BLAS's ``nrm2`` does.  The result does not depend
-    on this divisor, so the gradient does not go through it.
+    The function squares ``x / 2**k``, where 2**k is near the largest element, so it rounds as
+    ``sqrt(sum(x ** 2))`` does where no square overflows or underflows.  The result does not depend
+    on the divisor, so the gradient does not go through it.
 
     Examples
     --------
@@ -180,13 +181,8 @@ def norm(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Variable:
     4e+30 [1. 0.] 0.0 [0. 0.]
     """
     x = _as_float(x)
-    limits = np.finfo(x.type.dtype)
-    size = pt.max(pt.abs(x), axis=axis, keepdims=True)
-    size = disconnected_grad(pt.clip(size, *_constants(x, limits.tiny, limits.max)))
-    total = pt.sum(pt.sqr(x / size), axis=axis, keepdims=True)
-    # Less than (smallest number / size) ** 2 = eps ** 2 is 0; divided by this, 0 stays 0.
-    zero, least = _constants(x, 0, limits.eps**2)
-    result = pt.switch(_is(pt.eq, total), zero, size * pt.sqrt(pt.maximum(total, least)))
+    size = _power_of_two(pt.max(pt.abs(x), axis=axis, keepdims=True))
+    result = _scaled_root(size, pt.sum(pt.sqr(x / size), axis=axis, keepdims=True))
     return result if keepdims else _without(result, axis)
 
 
@@ -434,12 +430,8 @@ def hypot(x: TensorLike, y: TensorLike) -> Variable:
     """
     x = _as_float(x)
     y = _like(y, x)
-    limits = np.finfo(x.type.dtype)
-    size = pt.maximum(pt.abs(x), pt.abs(y))
-    size = disconnected_grad(pt.clip(size, *_constants(x, limits.tiny, limits.max)))
-    total = pt.sqr(x / size) + pt.sqr(y / size)
-    zero, least = _constants(x, 0, limits.eps**2)
-    return pt.switch(_is(pt.eq, total), zero, size * pt.sqrt(pt.maximum(total, least)))
+    size = _power_of_two(pt.maximum(pt.abs(x), pt.abs(y)))
+    return _scaled_root(size, pt.sqr(x / size) + pt.sqr(y / size))
 
 
 @checked
@@ -578,6 +570,20 @@ def _like(x: TensorLike, other: Variable) -> Variable:
 def _is(compare: Callable, x: Variable) -> Variable:
     """How `x` compares with 0.  A gradient through that would be zeros, of another dtype."""
     return compare(disconnected_grad(x), 0)
+
+
+def _power_of_two(size: Variable) -> Variable:
+    """Return a power of two near positive numbers, by which a division does not round."""
+    limits = np.finfo(size.type.dtype)
+    clipped = pt.clip(size, *_constants(size, limits.tiny, limits.max / 4))
+    return disconnected_grad(pt.exp2(pt.floor(pt.log2(clipped))))
+
+
+def _scaled_root(size: Variable, total: Variable) -> Variable:
+    """Return ``size * sqrt(total)``, which is 0 with the gradient 0 for a total of 0."""
+    # Less than (smallest number / size) ** 2 = eps ** 2 is 0; divided by this, 0 stays 0.
+    zero, least = _constants(total, 0, np.finfo(total.type.dtype).eps ** 2)
+    return pt.switch(_is(pt.eq, total), zero, size * pt.sqrt(pt.maximum(total, least)))
 
 
 def _constants(x: Variable, *values: float) -> list[Variable]:

@@ -112,9 +112,8 @@ def _softmax(axes: Sequence[int], x: np.ndarray) -> np.ndarray:
 
 
 def _norm(axes: Sequence[int], x: np.ndarray) -> np.ndarray:
-    size = _maximum(axes, np.abs(x))
-    safe = np.where(size == 0, 1, size).astype(x.dtype)
-    return size * np.sqrt(_total(axes, np.square(x / safe)))
+    _, exponent = np.frexp(_maximum(axes, np.abs(x)))
+    return np.ldexp(np.sqrt(_total(axes, np.square(np.ldexp(x, -exponent)))), exponent)
 
 
 def _reduction(code: str, floats: Callable, exact: Callable, size: int = 2) -> Operation:

@@ -22,9 +22,11 @@ from theanoguard._graph import (
     VIEWS,
     applied_to,
     constant_number,
+    operand_of,
     reduction_of,
     scalar_class,
     viewed,
+    with_number,
 )
 from theanoguard._naming import INDEXING
 from theanoguard._pytensor import increment_ops
@@ -160,6 +162,9 @@ def _quotient(variable: Variable, bounds: Any) -> Match | None:
         h, axes = matched
         return "softmax", lambda new: forms.softmax(new(h), axes)
     is_safe = bounds[y].positive and np.isfinite([bounds[x].hi, bounds[y].hi]).all()
+    t = of_tanh(viewed(x), viewed(y))
+    if t is not None and t.type.ndim == variable.type.ndim:
+        return "tanh", lambda new: pt.tanh(new(t))
     if not is_safe and (difference := _exp_of_difference(x, y, bounds)):
         return "exp of a difference", difference
     if not bounds[y].zero:
@@ -169,10 +174,6 @@ def _quotient(variable: Variable, bounds: Any) -> Match | None:
 
 def _exp_of_difference(x: Variable, y: Variable, bounds: Any) -> Build | None:
     """exp(a) / exp(b), where each may be a sum, with factors in the dividend or in its terms."""
-    if scalar_class(x) is ps.Sub:
-        parts = [_exp_of_difference(v, y, bounds) for v in x.owner.inputs]
-        known = [part for part in parts if part is not None]
-        return (lambda new: known[0](new) - known[1](new)) if len(known) == 2 else None
     bottom = _log_of(y, bounds)
     axes: Sequence[int] = ()
     top = _log_of(x, bounds) or _log_of_positive(x, bounds, y.type.dtype)
@@ -354,3 +355,40 @@ def _as_softmax(variable: Variable) -> tuple[Variable, tuple[int, ...]] | None:
     axes = tuple(range(h.type.ndim)) if axes is None else axes
     kept = variable.owner.inputs[1].type.broadcastable
     return (h, axes) if all(kept[axis] for axis in axes) else None
+
+
+def same(one: Variable, other: Variable) -> bool:
+    """Return whether two variables are the same expression of the same variables."""
+    if one is other:
+        return True
+    if one.owner is None or other.owner is None or one.owner.op != other.owner.op:
+        return constant_number(one) is not None and constant_number(one) == constant_number(other)
+    pairs = zip(one.owner.inputs, other.owner.inputs, strict=True)
+    return one.index == other.index and all(same(a, b) for a, b in pairs)
+
+
+def of_exp_minus_one(inner: Variable) -> Variable | None:
+    """Return ``x`` if a variable is ``exp(x) - 1``."""
+    if scalar_class(inner) is ps.Sub and constant_number(inner.owner.inputs[1]) == 1:
+        return operand_of(viewed(inner.owner.inputs[0]), ps.Exp)
+    return operand_of(inner, ps.Expm1)
+
+
+def of_tanh(difference: Variable, total: Variable) -> Variable | None:
+    """Return ``x`` if two variables are exp(x) - exp(-x) and exp(x) + exp(-x), or times exp(x)."""
+    grown, with_one = of_exp_minus_one(difference), with_number(total, ps.Add)
+    if grown is not None and with_one is not None:
+        exponent = operand_of(viewed(with_one[1]), ps.Exp)
+        twice = with_number(viewed(grown), ps.Mul)
+        is_sum = with_one[0] == 1 and exponent is not None and same(exponent, grown)
+        if is_sum and twice is not None and twice[0] == 2:
+            return twice[1]
+    if scalar_class(difference) is not ps.Sub or scalar_class(total) is not ps.Add:
+        return None
+    up, down = map(viewed, difference.owner.inputs)
+    is_sum = {scalar_class(v) for v in (up, down)} == {ps.Exp} and len(total.owner.inputs) == 2
+    others = [viewed(v) for v in total.owner.inputs]
+    if not is_sum or not any(same(up, a) and same(down, b) for a, b in (others, others[::-1])):
+        return None
+    x, minus = up.owner.inputs[0], down.owner.inputs[0]
+    return x if scalar_class(minus) is ps.Neg and same(minus.owner.inputs[0], x) else None

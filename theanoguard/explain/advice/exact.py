@@ -34,7 +34,15 @@ from theanoguard._graph import (
 from theanoguard._naming import INDEXING
 from theanoguard.operations.names import op_name
 from theanoguard.stable import forms
-from theanoguard.stable.patterns import PATTERNS, Build, behind_views, squared_base
+from theanoguard.stable.patterns import (
+    PATTERNS,
+    Build,
+    behind_views,
+    of_exp_minus_one,
+    of_tanh,
+    same,
+    squared_base,
+)
 
 Axes: TypeAlias = tuple[int, ...] | None
 """The axes of a reduction; None for all."""
@@ -168,16 +176,6 @@ def _axis(variable: Variable, x: Variable) -> int | tuple[int, ...] | None:
 # ---------------------------------------------------------------- parts of formulas
 
 
-def same(one: Variable, other: Variable) -> bool:
-    """Return whether two variables are the same expression of the same variables."""
-    if one is other:
-        return True
-    if one.owner is None or other.owner is None or one.owner.op != other.owner.op:
-        return constant_number(one) is not None and constant_number(one) == constant_number(other)
-    pairs = zip(one.owner.inputs, other.owner.inputs, strict=True)
-    return one.index == other.index and all(same(a, b) for a, b in pairs)
-
-
 def as_softmax(variable: Variable) -> tuple[Variable, int] | None:
     """Return ``x`` and the axis if a variable is softmax(x), or softmax(x) plus a small eps."""
     if scalar_class(variable) is not ps.TrueDiv:
@@ -251,7 +249,7 @@ def _logarithm(variable: Variable) -> Code | None:
         return f"{{pt}}.log({{x}}).sum({arguments(axes=node.op.axis)})", node.inputs[0]
     if op_name(node.op) == "det":
         return _LOG_DETERMINANT, node.inputs[0]
-    if (x := _of_exp_minus_one(inner)) is not None:
+    if (x := of_exp_minus_one(inner)) is not None:
         return "({x} + {pt}.log(-{pt}.expm1(-{x})))", x
     if (x := _of_one_minus_squared_tanh(inner)) is not None:
         return "2 * (np.log(2) - {x} - {pt}.softplus(-2 * {x}))", x
@@ -286,17 +284,10 @@ def _log_determinant(x: Variable) -> Variable:
     return disconnected_grad(Blockwise(SLogDet())(x)[1] - term) + term
 
 
-def _of_exp_minus_one(inner: Variable) -> Variable | None:
-    """Return ``x`` if a variable is ``exp(x) - 1``."""
-    if scalar_class(inner) is ps.Sub and constant_number(inner.owner.inputs[1]) == 1:
-        return operand_of(viewed(inner.owner.inputs[0]), ps.Exp)
-    return operand_of(inner, ps.Expm1)
-
-
 def _quotient(variable: Variable) -> Code | None:
     """Forms of tanh, and of c exp(x) / sum(c exp(x)), with a constant in the sum or without."""
     terms, total = map(viewed, variable.owner.inputs)
-    if (x := _of_tanh(terms, total)) is not None:
+    if (x := of_tanh(terms, total)) is not None:
         return "{pt}.tanh({x})", x
     if (matched := as_softmax(variable)) is not None:
         x, axis = matched
@@ -315,26 +306,6 @@ def _quotient(variable: Variable) -> Code | None:
     kept = axes is not None and len(axes) < x.type.ndim
     inside = f"theanoguard.stable.logsumexp({arguments('{x}', axes=axes, kept=kept)})"
     return f"{{pt}}.exp({{x}} - {{pt}}.softplus({inside}{shift}){shift})", x
-
-
-def _of_tanh(difference: Variable, total: Variable) -> Variable | None:
-    """Return ``x`` if two variables are exp(x) - exp(-x) and exp(x) + exp(-x), or times exp(x)."""
-    grown, with_one = _of_exp_minus_one(difference), with_number(total, ps.Add)
-    if grown is not None and with_one is not None:
-        exponent = operand_of(viewed(with_one[1]), ps.Exp)
-        twice = with_number(viewed(grown), ps.Mul)
-        is_sum = with_one[0] == 1 and exponent is not None and same(exponent, grown)
-        if is_sum and twice is not None and twice[0] == 2:
-            return twice[1]
-    if scalar_class(difference) is not ps.Sub or scalar_class(total) is not ps.Add:
-        return None
-    up, down = map(viewed, difference.owner.inputs)
-    is_sum = {scalar_class(v) for v in (up, down)} == {ps.Exp} and len(total.owner.inputs) == 2
-    others = [viewed(v) for v in total.owner.inputs]
-    if not is_sum or not any(same(up, a) and same(down, b) for a, b in (others, others[::-1])):
-        return None
-    x, minus = up.owner.inputs[0], down.owner.inputs[0]
-    return x if scalar_class(minus) is ps.Neg and same(minus.owner.inputs[0], x) else None
 
 
 def _difference(variable: Variable) -> Code | None:
