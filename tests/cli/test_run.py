@@ -151,6 +151,31 @@ def test_an_operation_that_the_gradient_has_as_well_is_of_the_forward_pass(folde
     assert "[:, 0, :, :] is constant: 0.0. So its spread is 0." in told
 
 
+DIVERGING = """\
+import numpy, theano, theano.tensor as T
+x, y = T.dmatrix("x"), T.dvector("y")
+w, b = theano.shared(numpy.zeros(3), name="w"), theano.shared(0.0, name="b")
+seen = theano.shared(0.0, name="seen")
+cost = ((T.dot(x, w) + b - y) ** 2).mean()
+def sgd(parameters, rate):
+    updates = []
+    for p, g in zip(parameters, T.grad(cost, parameters)):
+        updates.append((p, p - rate * g))
+    return updates
+step = theano.function([x, y], cost, updates=sgd([w, b], 100.0) + [(seen, seen + 1)])
+for i in range(99):
+    step(numpy.eye(3), numpy.ones(3))
+"""
+
+
+@pytest.mark.parametrize("kinds", ["nan,inf,big", "nan,inf"])
+def test_a_learning_rate_is_named_by_the_line_of_its_update(tmp_path, kinds):
+    (tmp_path / "diverging.py").write_text(DIVERGING, encoding="utf-8")
+    told = " ".join(run("--guard", kinds, "diverging.py", cwd=tmp_path).stderr.split())
+    assert "lower the learning rate of the update on line 9 or clip the gradient" in told
+    assert "fault in theanoguard" not in told
+
+
 LOOP = """\
 import numpy, theano, theano.tensor as T
 x = T.vector("x")

@@ -210,6 +210,12 @@ def test_a_formula_may_start_at_any_variable_of_the_graph():
     np.testing.assert_allclose(value, [800.0])
 
 
+def test_an_axis_of_one_variable_is_not_that_of_another():
+    w, y = pt.dvectors("w", "y")
+    expression = ((y - 1) ** 2 + w.sum() ** 2).sum()
+    assert improve(expression, {w: np.full(3, 1e155), y: np.ones(5)}) is None
+
+
 def test_wrong_arguments():
     with pytest.raises(ValueError, match="expression must be a tensor of a floating dtype"):
         improve(k, {k: [1]})

@@ -33,12 +33,13 @@ from theanoguard.explain.advice.hints import (
 )
 from theanoguard.explain.advice.meaning import meaning_of
 from theanoguard.explain.advice.remedies import Outcome, position, try_remedies
+from theanoguard.explain.advice.written import in_one_file, on_lines
 from theanoguard.explain.facts.describe import describe, finite_range
 from theanoguard.explain.facts.handed import Advice, Case, Facts, Found
 from theanoguard.explain.facts.labels import display_name, user_op
 from theanoguard.explain.facts.records import ROLES, Cause, Explanation, Fate, Meaning, Operand
 from theanoguard.explain.facts.restated import Spot, differentiated, restated
-from theanoguard.explain.facts.situation import updates_numbers
+from theanoguard.explain.facts.situation import update_lines, updates_numbers
 from theanoguard.explain.facts.way import way_from_inputs, without_rewrites
 from theanoguard.explain.repro.script import FailingCall, Repro, repro_of
 from theanoguard.operations.names import op_name
@@ -131,7 +132,27 @@ def advise(facts: Facts) -> Advice:
     """Say what to do, and whether the formula has a value."""
     advice = _with_remedies(facts)
     deeper = None if advice.deeper is None else in_module(advice.deeper)
-    return replace(advice, cause=in_module(advice.cause), deeper=deeper)
+    cause = attempt("the line of the update", advice.cause, _with_update_line, advice)
+    return replace(advice, cause=in_module(cause), deeper=deeper)
+
+
+def _with_update_line(advice: Advice) -> Cause:
+    """Return the cause whose hint names the line of the update that has the learning rate."""
+    cause, case = advice.cause, advice.facts.found.case
+    if cause.hint is None or DIVERGES not in cause.hint.advice:
+        return cause
+    lines = update_lines(case.trip.fgraph, case.outer)
+    if not 1 <= len(lines) <= MAX_UPDATE_LINES:
+        return cause
+    where = on_lines(lines, in_one_file(lines, cause.source))
+    named = DIVERGES.replace("learning rate", f"learning rate of the update{where}")
+    return replace(
+        cause, hint=replace(cause.hint, advice=cause.hint.advice.replace(DIVERGES, named))
+    )
+
+
+MAX_UPDATE_LINES = 3
+"""Largest number of lines with updates that a hint names."""
 
 
 def conclude(advice: Advice) -> Explanation:

@@ -311,6 +311,9 @@ class _Part:
     @cached_property
     def _valid_points(self) -> Points | None:
         """The points of the search, or None if the formula has a value at none of them."""
+        lengths = zip(*(v.shape for v in self._base.values()), strict=True)
+        if any(len({*along} - {1}) > 1 for along in lengths):
+            return None  # (an axis of one leaf is not that of another, as in `sum(w) + y`)
         return self._valid(self._base, list(_variations(self._base, self.formula, 0, few=True)))
 
     @property

@@ -9,13 +9,14 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Made, Place, Scope
 from theanoguard._evaluate.scalars import OperandOrigin, ScalarStep
 from theanoguard._graph import role_of
-from theanoguard._provenance import Provenance
+from theanoguard._provenance import Provenance, SourceLine, lookup
 from theanoguard._provenance.records import in_own_gradient, user_line
 from theanoguard._pytensor import scalar_ops_of
 from theanoguard._text import number_text
@@ -82,6 +83,18 @@ def updates_numbers(fgraph: FunctionGraph) -> bool:
     """Return whether a function updates a shared variable other than a random state."""
     updated = getattr(fgraph, "update_mapping", None) or {}
     return any(hasattr(fgraph.inputs[i].type, "dtype") for i in updated.values())
+
+
+def update_lines(fgraph: FunctionGraph, of: Sequence[Variable]) -> list[SourceLine]:
+    """Return the user's lines with the updates of the parameters that some variables depend on."""
+    updated = getattr(fgraph, "update_mapping", None) or {}
+    read = set(ancestors(of))
+    found = (
+        lookup(fgraph, fgraph.outputs[o])
+        for o, i in updated.items()
+        if fgraph.inputs[i] in read and hasattr(fgraph.inputs[i].type, "dtype")
+    )
+    return list(dict.fromkeys(p.source for p in found if p.source is not None and p.own_source))
 
 
 def _outermost(scope: Scope) -> Scope:
