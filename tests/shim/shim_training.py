@@ -68,6 +68,15 @@ OF_A_DISTRIBUTION = [
     "-T.log((o * p).sum(axis=1))",
     "((p - o) ** 2).sum(axis=1)",
 ]
+# How a loop makes `z` of each row, or the loss. {p} is of `z`, and {loss} is of `z` and `p`.
+LOOPS = [
+    "z = theano.scan(lambda row, w: T.dot(row, w), [x], non_sequences=[w])[0]{bias};"
+    " p = {p}; loss = {loss}",
+    "z = theano.scan(lambda row, before, w: T.dot(row, w) + 0.5 * before, [x], [T.zeros(())],"
+    " [w])[0]{bias}; p = {p}; loss = {loss}",
+    "loss = theano.scan(lambda x, y: (lambda z: (lambda p: {loss})({p}))(T.dot(x, w){bias}),"
+    " [x, y])[0]",
+]
 REDUCTIONS = ["T.mean(loss)", "T.sum(loss)", "T.mean(loss) + 0.01 * T.sum({weight} ** 2)"]
 # The rows of `x`, and the label of each.
 DATA = {
@@ -83,6 +92,9 @@ EVERY = {
     "merge": 173,
     "stabilize": 139,
     "fast_run_stable": 149,
+    "o2": 151,
+    "o3": 163,
+    "unsafe": 167,
 }
 
 
@@ -112,6 +124,16 @@ def models():
     ]
 
 
+def loops():
+    """The models with loops as text: each loss with each kind of loop."""
+    losses = [("z", loss) for loss in OF_A_NUMBER]
+    losses += itertools.product(PROBABILITIES, OF_A_PROBABILITY)
+    return [
+        loop.format(p=p, loss=loss, bias=bias) + "; cost = T.mean(loss)"
+        for (p, loss), loop, bias in itertools.product(losses, LOOPS, BIASES)
+    ]
+
+
 class Model:
     """One model, with variables that no other model shares."""
 
@@ -131,6 +153,7 @@ class Model:
         self.x = T.dmatrix("x")
         names = {
             "T": T,
+            "theano": theano,
             "x": self.x,
             "y": (T.dmatrix if is_matrix else T.dvector)("y"),
             "k": T.lvector("k"),
@@ -195,7 +218,7 @@ def main():
 
     found = {}
     for name, every in EVERY.items():
-        chosen = models()[::every]
+        chosen = models()[::every] + (loops()[::29] if name == "fast_run" else [])
         found[name] = {case: answers(theano, case, mode(theano, name)) for case in chosen}
         with open(os.path.splitext(os.path.abspath(__file__))[0] + ".json", "w") as file:
             json.dump(found, file, indent=0)

@@ -23,9 +23,9 @@ from theanoguard._steps import attempt, failures, foreign
 from theanoguard._text import number_text, number_texts
 from theanoguard._values import Mask
 from theanoguard.explain.advice.hints import (
-    DIVERGES,
     OUT_OF_DOMAIN,
     WITHOUT_TRIAL,
+    diverges,
     in_module,
     with_hint,
     with_module,
@@ -33,7 +33,6 @@ from theanoguard.explain.advice.hints import (
 )
 from theanoguard.explain.advice.meaning import meaning_of
 from theanoguard.explain.advice.remedies import Outcome, position, try_remedies
-from theanoguard.explain.advice.written import in_one_file, on_lines
 from theanoguard.explain.facts.describe import describe, finite_range
 from theanoguard.explain.facts.handed import Advice, Case, Facts, Found
 from theanoguard.explain.facts.labels import display_name, user_op
@@ -132,27 +131,7 @@ def advise(facts: Facts) -> Advice:
     """Say what to do, and whether the formula has a value."""
     advice = _with_remedies(facts)
     deeper = None if advice.deeper is None else in_module(advice.deeper)
-    cause = attempt("the line of the update", advice.cause, _with_update_line, advice)
-    return replace(advice, cause=in_module(cause), deeper=deeper)
-
-
-def _with_update_line(advice: Advice) -> Cause:
-    """Return the cause whose hint names the line of the update that has the learning rate."""
-    cause, case = advice.cause, advice.facts.found.case
-    if cause.hint is None or DIVERGES not in cause.hint.advice:
-        return cause
-    lines = update_lines(case.trip.fgraph, case.outer)
-    if not 1 <= len(lines) <= MAX_UPDATE_LINES:
-        return cause
-    where = on_lines(lines, in_one_file(lines, cause.source))
-    named = DIVERGES.replace("learning rate", f"learning rate of the update{where}")
-    return replace(
-        cause, hint=replace(cause.hint, advice=cause.hint.advice.replace(DIVERGES, named))
-    )
-
-
-MAX_UPDATE_LINES = 3
-"""Largest number of lines with updates that a hint names."""
+    return replace(advice, cause=in_module(advice.cause), deeper=deeper)
 
 
 def conclude(advice: Advice) -> Explanation:
@@ -297,7 +276,10 @@ def _with_remedies(facts: Facts) -> Advice:
         told = replace(told, hint=from_data)
     elif outcome.text is not None and told.hint is not None:
         if meaning.kind != "none" and _may_diverge(facts, told, outcome):
-            outcome = replace(outcome, text=f"{outcome.text} {DIVERGES}.".lstrip())
+            lines = update_lines(facts.trip.fgraph, facts.found.case.outer)
+            outcome = replace(
+                outcome, text=f"{outcome.text} {diverges(lines, told.source)}.".lstrip()
+            )
         told = replace(told, hint=with_outcome(told.hint, outcome, meaning))
     elif told.hint is None and meaning.kind == "none" and meaning.text:
         hint = with_outcome(OUT_OF_DOMAIN, replace(outcome, text=""), meaning)

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from theanoguard._faults import code_of
-from theanoguard._provenance.source import expression_of
+from theanoguard._provenance.source import SourceLine, expression_of
 from theanoguard._text import number_text
 from theanoguard.explain.advice.claims import PROPOSALS
 from theanoguard.explain.advice.source_edit import is_compound
-from theanoguard.explain.advice.written import in_users_words
+from theanoguard.explain.advice.written import in_one_file, in_users_words, on_lines
 from theanoguard.explain.facts.records import CameIn, Cause, Hint, Meaning, Situation
 
 _OF_LOST = (
@@ -209,6 +209,7 @@ def hint_for(situation: Situation) -> Hint | None:
         "zero_step": next((k for k in situation.zero_steps if k is not None), ""),
         "matrix": situation.matrix or "The matrix has no such decomposition",
         "wrapped": situation.wrapped,
+        "diverges": diverges([*situation.update_lines], situation.line),
         "wide_enough": "float64"
         if abs(int(situation.wrapped or 0)) >= 2**63
         else "float64 or int64",
@@ -359,7 +360,21 @@ _IF_RIGHT = (
     " big_is_error=False."
 )
 
-DIVERGES = "If the training diverges, lower the learning rate or clip the gradient"
+DIVERGES = "If the training diverges, lower the learning rate{of_update} or clip the gradient"
+
+MAX_UPDATE_LINES = 3
+"""Largest number of lines with updates that a hint names."""
+
+
+def diverges(lines: list[SourceLine], source: SourceLine | None) -> str:
+    """Return advice on a training that diverges.
+
+    `lines`: those of the updates.
+    `source`: the line that the report shows.
+    """
+    where = on_lines(lines, in_one_file(lines, source)) if len(lines) <= MAX_UPDATE_LINES else ""
+    return DIVERGES.format(of_update=f" of the update{where}" if where else "")
+
 
 # (operations, key, when, fact, advice, more); the most specific rule of an operation comes first
 _TABLE = [
@@ -725,7 +740,7 @@ _TABLE = [
         "diverging-update",
         lambda s: _overflow(s) and np.isfinite(s.result) and s.in_update and abs(s.result) > 1e3,
         "The value is finite and above big_threshold.",
-        f"{DIVERGES}; if values of this size are right, allow them with"
+        "{diverges}; if values of this size are right, allow them with"
         " GuardMode(big_threshold={above}).",
     ),
     (

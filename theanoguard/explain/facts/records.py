@@ -212,6 +212,10 @@ class Situation:
         Name of the operation in the user's code, which a rewrite may have replaced.
     own_gradient : str
         The method of the user's own operation that computes this gradient.
+    line : SourceLine or None
+        The user's line.
+    update_lines : tuple of SourceLine
+        The lines with the updates of the parameters that the operation depends on.
     """
 
     op: str
@@ -234,6 +238,8 @@ class Situation:
     wrapped: str = ""
     written: str = ""
     own_gradient: str = ""
+    line: SourceLine | None = None
+    update_lines: tuple[SourceLine, ...] = ()
 
     def underflowed(self, position: int, *names: str) -> bool:
         """Whether one of `names` made the 0 at `position` from operands that are not 0."""

@@ -70,6 +70,8 @@ def situation_of(
         zero_from=tuple(zero and zero[0] for zero in zeros),
         zero_steps=tuple(zero and zero[1] for zero in zeros),
         in_update=updates_numbers(outermost),
+        update_lines=tuple(update_lines(outermost, _last(place))),
+        line=line,
         body=_body(place.scope),
         matrix=matrix_text(operands[0], op) if op in DECOMPOSITIONS and operands else "",
         indefinite=op == "cholesky" and bool(operands) and is_indefinite(operands[0]),
@@ -95,6 +97,12 @@ def update_lines(fgraph: FunctionGraph, of: Sequence[Variable]) -> list[SourceLi
         if fgraph.inputs[i] in read and hasattr(fgraph.inputs[i].type, "dtype")
     )
     return list(dict.fromkeys(p.source for p in found if p.source is not None and p.own_source))
+
+
+def _last(place: Place) -> Sequence[Variable]:
+    """Return a variable; for one of an inner graph the outputs of the whole graph."""
+    is_outermost = place.scope.parent is None
+    return [place.variable] if is_outermost else _outermost(place.scope).fgraph.outputs
 
 
 def _outermost(scope: Scope) -> Scope:
