@@ -6,7 +6,6 @@ taken for granted that arrays are not empty, and that no input is infinite.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce, singledispatch
-from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
@@ -33,7 +32,6 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.sort import ArgSortOp
 from pytensor.tensor.special import LogSoftmax
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
-from scipy import special
 
 from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
 from theanoguard._lint.bounds import INF, NOTHING, Bounds, of_array, unite
@@ -379,18 +377,13 @@ def _accumulated(op: CumOp, node: Apply, bounds: BoundsOf) -> list[Bounds]:
 # ---------------------------------------------------------------- element by element
 
 
-def _square_root(a: Bounds) -> Bounds:
-    return Bounds(max(a.lo, 0.0), max(a.hi, 0.0), a.zero or a.lo < 0).map(
-        np.sqrt, a.zero or a.lo < 0
-    )
-
-
-def _logarithm(function: Callable[[np.float64], Any], pole: float) -> Callable[[Bounds], Bounds]:
-    def bounds(a: Bounds) -> Bounds:
-        lo = max(a.lo, pole)
-        return Bounds(lo, max(a.hi, lo)).map(function)
-
-    return bounds
+def _increased(op: ScalarOp, a: Bounds) -> Bounds:
+    """The bounds under a function that never decreases, of the part that lies in its domain."""
+    facts = scalar_facts(op)
+    low, high = facts.domain.ends if facts.domain else (-INF, INF)
+    lo = min(max(a.lo, low), high)
+    zero = facts.increasing != "with its sign" or a.zero or a.lo < lo == 0
+    return Bounds(lo, min(max(a.hi, lo), high)).map(op.impl, zero)
 
 
 ARITHMETIC: dict[type[ScalarOp], Callable[..., Bounds]] = {
@@ -400,39 +393,12 @@ ARITHMETIC: dict[type[ScalarOp], Callable[..., Bounds]] = {
     ps.Neg: Bounds.__neg__,
     ps.Abs: Bounds.__abs__,
     ps.Sqr: Bounds.square,
-    ps.Sqrt: _square_root,
-    ps.Exp: lambda a: a.map(np.exp),
-    ps.Expm1: lambda a: a.map(np.expm1, a.zero),
-    ps.Log: _logarithm(np.log, 0.0),
-    ps.Log1p: _logarithm(np.log1p, -1.0),
     ps.ScalarMaximum: Bounds.maximum,
     ps.ScalarMinimum: Bounds.minimum,
     ps.Identity: lambda a: a,
     ps.Second: lambda a, b: b,
-    psm.Softplus: lambda a: a.map(lambda v: np.logaddexp(0.0, v)),
 }
 """Operations on bounds; those of two operands are applied from the left."""
-
-# functions that never decrease, beyond these
-MONOTONE: dict[type[ScalarOp], Callable[[Any], Any]] = {
-    psm.Sigmoid: special.expit,
-    ps.Tanh: np.tanh,
-    ps.ArcTan: np.arctan,
-    ps.ArcSinh: np.arcsinh,
-    ps.Sinh: np.sinh,
-    ps.Exp2: np.exp2,
-    psm.Erf: special.erf,
-    ps.Sign: np.sign,
-    ps.Floor: np.floor,
-    ps.Ceil: np.ceil,
-    ps.RoundHalfToEven: np.rint,
-    ps.RoundHalfAwayFromZero: np.rint,
-    ps.Trunc: np.trunc,
-    ps.Log2: lambda v: np.log2(max(v, 0.0)),
-    ps.Log10: lambda v: np.log10(max(v, 0.0)),
-}
-# of which these keep what is not 0 from 0
-ODD = {ps.Tanh, ps.ArcTan, ps.ArcSinh, ps.Sinh, ps.Sign, psm.Erf}
 
 
 @bounds_of.register(Elemwise)
@@ -446,11 +412,11 @@ def _elementwise(op: Elemwise, node: Apply, bounds: BoundsOf) -> list[Bounds]:
         return [of_root(v) for v in node.outputs]
     if kind in ARITHMETIC:
         return [reduce(ARITHMETIC[kind], operands) if operands[1:] else ARITHMETIC[kind](*operands)]
-    if kind in MONOTONE:
-        return [operands[0].map(MONOTONE[kind], kind not in ODD or operands[0].zero)]
-    if (formula := scalar_facts(op).formula) is not None:
-        return _of_formula(formula, op, node, bounds)
-    if (known := scalar_facts(op)).range:
+    if (known := scalar_facts(op)).increasing:
+        return [_increased(op, *operands)]
+    if known.formula is not None:
+        return _of_formula(known.formula, op, node, bounds)
+    if known.range:
         return [Bounds(*known.range)]
     return [of_root(v) for v in node.outputs]
 

@@ -45,6 +45,7 @@ NONE, NAN, INF, BOTH = Kind.NONE, Kind.NAN, Kind.INF, Kind.BOTH
 # Most special functions raise no flag, since they return NaN and Inf as literals.
 
 POSITIVE = Domain(above=0.0)
+ALWAYS, SIGNED = "always", "with its sign"
 DIVISOR = Domain(nonzero=True, operand=1)
 
 
@@ -79,12 +80,12 @@ SCALARS |= {
     ps.Switch: _selecting(1, 3, hides=(0,)),
     ps.Clip: _selecting(0, 3, hides=(1, 2)),
     # round and convert
-    ps.Ceil: _keeping(BOTH),
-    ps.Floor: _keeping(BOTH),
-    ps.Trunc: _keeping(BOTH),
-    ps.RoundHalfToEven: _keeping(BOTH),
-    ps.RoundHalfAwayFromZero: _computing(),
-    ps.Sign: _keeping(range=(-1.0, 1.0)),
+    ps.Ceil: _keeping(BOTH, increasing=ALWAYS),
+    ps.Floor: _keeping(BOTH, increasing=ALWAYS),
+    ps.Trunc: _keeping(BOTH, increasing=ALWAYS),
+    ps.RoundHalfToEven: _keeping(BOTH, increasing=ALWAYS),
+    ps.RoundHalfAwayFromZero: _computing(increasing=ALWAYS),
+    ps.Sign: _keeping(range=(-1.0, 1.0), increasing=SIGNED),
     ps.Cast: _growing(BOTH),  # between floats: `scalar_carries` looks at the dtypes
     # calculate
     ps.Add: _computing(BOTH),
@@ -96,39 +97,41 @@ SCALARS |= {
     ps.IntDiv: _computing(estimated=True, domain=DIVISOR),
     ps.Mod: _computing(estimated=True, domain=DIVISOR),
     ps.Pow: _computing(estimated=True, hides=(0, 1)),
-    ps.Sqrt: _computing(BOTH, estimated=True, domain=Domain(at_least=0.0)),
+    ps.Sqrt: _computing(BOTH, estimated=True, domain=Domain(at_least=0.0), increasing=SIGNED),
     # exponential functions and logarithms
-    ps.Exp: _growing(NAN),  # exp(-inf) is 0
-    ps.Exp2: _growing(NAN),
-    ps.Expm1: _growing(NAN),
-    ps.Log: _computing(BOTH, bound=800.0, domain=POSITIVE),
-    ps.Log2: _computing(BOTH, bound=1100.0, domain=POSITIVE),
-    ps.Log10: _computing(BOTH, bound=400.0, domain=POSITIVE),
-    ps.Log1p: _computing(BOTH, bound=800.0, domain=Domain(above=-1.0)),
-    psm.Softplus: _growing(NAN),  # softplus(-inf) is 0
-    psm.Sigmoid: _keeping(NAN, range=(0.0, 1.0)),
+    ps.Exp: _growing(NAN, increasing=ALWAYS),  # exp(-inf) is 0
+    ps.Exp2: _growing(NAN, increasing=ALWAYS),
+    ps.Expm1: _growing(NAN, increasing=SIGNED),
+    ps.Log: _computing(BOTH, bound=800.0, domain=POSITIVE, increasing=ALWAYS),
+    ps.Log2: _computing(BOTH, bound=1100.0, domain=POSITIVE, increasing=ALWAYS),
+    ps.Log10: _computing(BOTH, bound=400.0, domain=POSITIVE, increasing=ALWAYS),
+    ps.Log1p: _computing(BOTH, bound=800.0, domain=Domain(above=-1.0), increasing=SIGNED),
+    psm.Softplus: _growing(NAN, increasing=ALWAYS),  # softplus(-inf) is 0
+    psm.Sigmoid: _keeping(NAN, range=(0.0, 1.0), increasing=ALWAYS),
     psm.Log1mexp: _computing(domain=Domain(below=0.0)),
     # circular and hyperbolic functions; sin(inf) is NaN
     ps.Sin: Scalar(carries=(BOTH,), makes=NONE, signals=EVERYWHERE, range=(-1.0, 1.0)),
     ps.Cos: Scalar(carries=(BOTH,), makes=NONE, signals=EVERYWHERE, range=(-1.0, 1.0)),
     ps.Tan: _computing(BOTH),
-    ps.ArcSin: _computing(BOTH, bound=2.0, domain=Domain(at_least=-1.0, at_most=1.0)),
+    ps.ArcSin: _computing(
+        BOTH, bound=2.0, domain=Domain(at_least=-1.0, at_most=1.0), increasing=SIGNED
+    ),
     ps.ArcCos: _computing(BOTH, bound=4.0, domain=Domain(at_least=-1.0, at_most=1.0)),
-    ps.ArcTan: _keeping(NAN, range=(-1.6, 1.6)),
+    ps.ArcTan: _keeping(NAN, range=(-1.6, 1.6), increasing=SIGNED),
     ps.ArcTan2: _computing(bound=4.0),
-    ps.Sinh: _growing(BOTH),
+    ps.Sinh: _growing(BOTH, increasing=SIGNED),
     ps.Cosh: _growing(BOTH),
-    ps.Tanh: _keeping(NAN, range=(-1.0, 1.0)),
-    ps.ArcSinh: _keeping(BOTH),
-    ps.ArcCosh: _computing(BOTH, domain=Domain(at_least=1.0)),
-    ps.ArcTanh: _computing(BOTH, domain=Domain(above=-1.0, below=1.0)),
+    ps.Tanh: _keeping(NAN, range=(-1.0, 1.0), increasing=SIGNED),
+    ps.ArcSinh: _keeping(BOTH, increasing=SIGNED),
+    ps.ArcCosh: _computing(BOTH, domain=Domain(at_least=1.0), increasing=ALWAYS),
+    ps.ArcTanh: _computing(BOTH, domain=Domain(above=-1.0, below=1.0), increasing=SIGNED),
     # compare
     ps.IsNan: Scalar(name="isnan"),
     ps.IsInf: Scalar(name="isinf"),
     # special functions
-    psm.Erf: _keeping(NAN, range=(-1.0, 1.0)),
+    psm.Erf: _keeping(NAN, range=(-1.0, 1.0), increasing=SIGNED),
     psm.Erfc: _keeping(NAN, range=(0.0, 2.0)),
-    psm.Erfinv: Scalar(domain=Domain(above=-1.0, below=1.0)),
+    psm.Erfinv: Scalar(domain=Domain(above=-1.0, below=1.0), increasing=SIGNED),
     psm.Erfcinv: Scalar(domain=Domain(above=0.0, below=2.0)),
     psm.Gamma: Scalar(signals=("c",)),
     psm.GammaLn: Scalar(signals=("c",)),

@@ -183,6 +183,8 @@ class Scalar:
         Whether Numba may compute it in float32 from an estimate of 1 / sqrt(x), which raises no
         flag.  Half of the bits of a float32 are enough for that, and LLVM prefers it to a division
         where it may take reciprocals (``numba__fastmath``).
+    increasing : {"", "always", "with its sign"}
+        Whether the result of one operand never decreases with it, and has its sign.
     domain : Domain or None
         Where it has a value.
     name : str or None
@@ -200,6 +202,7 @@ class Scalar:
     bound: float | None = None
     hides: tuple[int, ...] = ()
     estimated: bool = False
+    increasing: str = ""
     domain: Domain | None = None
     name: str | None = None
     formula: Callable[..., Variable] | None = None
