@@ -86,7 +86,8 @@ class Training:
             v.set_value(value)
         for knob in self.knobs.values():
             knob.factor = 1.0
-        recording_of(self.function).clear()
+        self.recording = recording_of(self.function)
+        self.recording.clear()
 
 
 def momentum(cost, params, rate, knobs):
@@ -397,7 +398,9 @@ def run(training, fault_type, seed, steps=STEPS):
     """Train; return the planted fault, and the error or None."""
     rng = np.random.default_rng([seed, *fault_type.__name__.encode()])
     training.reset()
+    made = training.recording.calls  # (the function goes on counting)
     fault = fault_type(training, rng, int(rng.integers(40, 250)))
+    fault.call = made + fault.at
     for step in range(1, steps + 1):
         try:
             training.function(*fault.before(step, training.batch(rng)))
@@ -416,7 +419,7 @@ def faults(names, seeds, show):
                 fault, error = run(training, fault_type, seed)
                 since = None if error is None else error.explanation.since
                 right = since is not None and (
-                    abs(since.call - fault.at) <= 1 and since.name in fault.names
+                    abs(since.call - fault.call) <= 1 and since.name in fault.names
                 )
                 verdict = "no failure" if error is None else "right" if right else "wrong"
                 counts[verdict] += 1
@@ -425,7 +428,7 @@ def faults(names, seeds, show):
                         "training": name,
                         "fault": fault_type.__name__,
                         "seed": seed,
-                        "planted": fault.at,
+                        "planted": fault.call,
                         "names": sorted(fault.names),
                         "verdict": verdict,
                         "failed": None if error is None else error.event.call,

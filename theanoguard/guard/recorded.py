@@ -17,11 +17,14 @@ class RecordedFunction(WatchedFunction):
         if guard.recording is None:
             guard.recording = history.Recording(self, guard.policy.snapshots)
         recording = guard.recording
-        recording.begin(args, kwargs)
+        recording.begin(args, kwargs, guard.calls + 1)
         try:
             result = super().__call__(*args, **kwargs)
-        except GuardError as error:
-            error.recording = recording
+        except BaseException as error:
+            if guard.calls < recording.calls:
+                recording.withdraw()
+            if isinstance(error, GuardError):
+                error.recording = recording
             raise
         recording.end(result)
         return result

@@ -485,9 +485,10 @@ class Since:
         The first call that is unlike those before.
     last : int
         The call that failed, or the last one.
-    kind : {"set", "input", "update", "value", "bad"}
-        What began it: a shared variable that was set between two calls, an input, the updates of a
-        shared variable, a value that grew all the time, or a NaN or Inf in a value.
+    kind : {"set", "turned", "input", "update", "value", "bad"}
+        What began it: a shared variable that was set between two calls, maybe to another sign, an
+        input, the updates of a shared variable, a value that grew all the time, or a NaN or Inf in
+        a value.
     name : str
         Of the input, of the shared variable or of the output.
     usual : float
@@ -495,7 +496,7 @@ class Since:
     most : float
         The largest until then.
     value : float
-        For an input or a variable that was set, what it was in `call`; else in the last good call.
+        Of an input or a variable that was set, what it was in `call`; else in the last good call.
     growth : float
         How many times as large as before it became.
     rate, step : float or None

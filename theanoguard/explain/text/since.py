@@ -37,7 +37,7 @@ def since_text(since: Since) -> str:
 def _how(since: Since) -> str:
     """Return by how much a value grew in each call."""
     if since.rate is not None and since.growth > 20:
-        return f"{since.rate:.3g}-fold"
+        return f"{since.rate:.4g}-fold"
     return f"by {_number(since.step or 0.0)}"
 
 
@@ -49,6 +49,8 @@ shown_by(Since, since_text)
 
 _SAID = {
     "set": "{name} was set before this call.  Its norm is {value}, and was {most} at most.",
+    "turned": "{name} was set before this call, to another sign.  Its largest element is {value}, "
+    "and was {most}.",
     "input": "{name} reaches {value}.  In the calls before, its largest was {most}, and "
     "usually {usual}.",
     "update": "the updates of {name} grow {how} a call.  Their norm was {usual} until then, and "

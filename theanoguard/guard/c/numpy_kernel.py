@@ -34,33 +34,35 @@ def sample(
     n_whole: int,
 ) -> None:
     """Take elements of arrays, and what they say of them (see ``sample.c``)."""
+    figures[: len(values)] = np.nan
     for i, value in enumerate(values):
-        figures[i, 0] = np.nan
-        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub" or not value.size:
+        room = int(first[i + 1] - first[i]) - 1
+        out[first[i] : first[i + 1]] = 0.0
+        known = isinstance(value, np.ndarray) and value.dtype.isnative
+        if not known or value.dtype.kind not in "fiub" or value.dtype.char in "eg":
             continue
-        if value.dtype.itemsize == 2 and value.dtype.kind == "f":
+        size, n = value.size, min(value.size, room)
+        out[first[i] + room] = figures[i, 7] = size
+        if n == 0:
             continue
-        n = min(value.size, int(first[i + 1] - first[i]))
-        at = np.arange(1, n + 1) * value.size // n - 1
+        at = np.arange(1, n + 1) * size // n - 1
         place = slice(first[i], first[i] + n)
         with np.errstate(all="ignore"):
             # (asked for one by one: ``ravel`` would copy an array whose rows are not in a row)
             x = np.atleast_1d(value)[np.unravel_index(at, value.shape or 1)].astype("float64")
-            moved = 0.0 if before is None else float(np.square(x - before[place]).sum())
             good = x[np.isfinite(x)]
+            if before is not None and before[first[i] + room] == size:
+                moved = float(np.square(x - before[place]).sum())
+                figures[i, 5] = math.sqrt(moved * (size / n))
             squares = float(np.square(good).sum())
         out[place] = x
-        share = value.size / n
         all_of_it = float(np.abs(value).max()) if i < n_whole else 0.0
-        figures[i] = (
-            good.min(initial=np.inf),
-            good.max(initial=-np.inf),
-            math.sqrt(squares * share),
-            np.count_nonzero(x == 0) / n,
-            (1 - good.size / n) or (0.0 if math.isfinite(all_of_it) else 1 / value.size),
-            math.sqrt(moved * share),
-            np.fmax(all_of_it, np.abs(good).max(initial=0.0)),
-        )
+        if good.size:
+            figures[i, [0, 1, 8]] = good.min(), good.max(), good.mean()
+        figures[i, 2] = math.sqrt(squares * (size / n))
+        figures[i, 3] = np.count_nonzero(x == 0) / n
+        figures[i, 4] = (1 - good.size / n) or (0.0 if math.isfinite(all_of_it) else 1 / size)
+        figures[i, 6] = np.fmax(all_of_it, np.abs(good).max(initial=0.0))
 
 
 class Guard:

@@ -3,7 +3,8 @@
  * One pass over `count` elements of each array.  Their positions depend on the shape alone, so that
  * two samples of one variable can be compared.
  */
-#define N_FIGURES 7 /* smallest, largest, norm, share of zeros and of bad ones, distance, magnitude */
+/* smallest, largest, norm, share of zeros and of bad ones, distance, magnitude, size, mean */
+#define N_FIGURES 9
 
 static inline double number_at(const char *p, int type) {
   switch (type) {
@@ -15,6 +16,7 @@ static inline double number_at(const char *p, int type) {
     case NPY_UINT16: { uint16_t x; memcpy(&x, p, 2); return x; }
     case NPY_INT32: { int32_t x; memcpy(&x, p, 4); return x; }
     case NPY_UINT32: { uint32_t x; memcpy(&x, p, 4); return x; }
+    case NPY_ULONG: case NPY_ULONGLONG: { uint64_t x; memcpy(&x, p, 8); return (double)x; }
     default: { int64_t x; memcpy(&x, p, 8); return (double)x; }
   }
 }
@@ -25,7 +27,7 @@ static inline int is_sampled(PyObject *value) {
   switch (PyArray_TYPE((PyArrayObject *)value)) {
     case NPY_FLOAT64: case NPY_FLOAT32: case NPY_BOOL: case NPY_UINT8: case NPY_INT8:
     case NPY_INT16: case NPY_UINT16: case NPY_INT32: case NPY_UINT32: return 1;
-    case NPY_LONG: case NPY_LONGLONG: return PyArray_ITEMSIZE((PyArrayObject *)value) == 8;
+    case NPY_LONG: case NPY_LONGLONG: case NPY_ULONG: case NPY_ULONGLONG: return PyArray_ITEMSIZE((PyArrayObject *)value) == 8;
     default: return 0;
   }
 }
@@ -57,11 +59,11 @@ static inline double magnitude_of(PyArrayObject *a, npy_intp size) {
   return number_at(number, type);
 }
 
-/* sample(values, first, out, figures, before, n_whole): the elements of values[i] go to out from first[i] on,
- * first[i + 1] - first[i] at most, and what they say to row i of figures.  `before` is None or
- * another `out`, from which the distance is taken.  All elements of the first n_whole arrays of floats
- * are read for their largest magnitude, those of the others only where they are few.  Of what is no array nothing is known: its row
- * keeps a NaN as its smallest number. */
+/* sample(values, first, out, figures, before, n_whole): elements of values[i] go to out from first[i] on, up
+ * to the last place before first[i + 1], which holds the size of the array.  What they say goes to row i of
+ * figures.  `before` is None or another `out`, from which the distance is taken where the sizes agree.  All
+ * elements of the first n_whole arrays of floats are read for their largest magnitude, those of the others
+ * only where they are few.  What is not known is NaN: of what is no array, all. */
 static PyObject *py_sample(PyObject *self, PyObject *args) {
   PyObject *values, *first_o, *out_o, *figures_o, *before_o;
   Py_ssize_t n_whole;
@@ -81,13 +83,15 @@ static PyObject *py_sample(PyObject *self, PyObject *args) {
   }
   for (Py_ssize_t i = 0; i < n_values; i++, figures += N_FIGURES) {
     PyObject *value = PyList_GET_ITEM(values, i);
-    figures[0] = NAN;
+    double *to = out + first[i];
+    const npy_intp room = first[i + 1] - first[i] - 1;
+    memset(to, 0, (room + 1) * sizeof(double));
+    for (int k = 0; k < N_FIGURES; k++) figures[k] = NAN;
     if (!is_sampled(value)) continue;
     PyArrayObject *a = (PyArrayObject *)value;
-    const npy_intp size = PyArray_SIZE(a), room = first[i + 1] - first[i],
-                   n = size < room ? size : room;
+    const npy_intp size = PyArray_SIZE(a), n = size < room ? size : room;
     const int type = PyArray_TYPE(a);
-    double *to = out + first[i], least = INFINITY, most = -INFINITY, squares = 0, moved = 0;
+    double least = INFINITY, most = -INFINITY, sum = 0, squares = 0, moved = 0;
     npy_intp zeros = 0, bad = 0;
     for (npy_intp j = 0; j < n; j++) {
       /* (the last element of each part, so that the very last one is among them) */
@@ -99,20 +103,23 @@ static PyObject *py_sample(PyObject *self, PyObject *args) {
       if (!isfinite(x)) { bad++; continue; }
       least = x < least ? x : least;
       most = x > most ? x : most;
+      sum += x;
       squares += x * x;
     }
+    figures[7] = to[room] = size;
     if (n == 0) continue;
-    const double share = (double)size / n;
-    figures[0] = least;
-    figures[1] = most;
+    const double share = (double)size / n, sampled = bad == n ? 0 : fmax(-least, most),
+                 all = i < n_whole && n < size ? magnitude_of(a, size) : 0;
+    if (bad < n) {
+      figures[0] = least;
+      figures[1] = most;
+      figures[8] = sum / (n - bad);
+    }
     figures[2] = sqrt(squares * share);
     figures[3] = (double)zeros / n;
-    figures[4] = (double)bad / n;
-    figures[5] = sqrt(moved * share);
-    const double sampled = -least > most ? -least : most,
-                 all = i < n_whole && n < size ? magnitude_of(a, size) : 0;
+    figures[4] = bad == 0 && !isfinite(all) ? 1.0 / size : (double)bad / n;
+    if (before != NULL && before[first[i] + room] == size) figures[5] = sqrt(moved * share);
     figures[6] = all > sampled ? all : sampled;
-    if (!isfinite(all) && bad == 0) figures[4] = 1.0 / size;
   }
   Py_RETURN_NONE;
 }

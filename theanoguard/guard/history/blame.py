@@ -8,7 +8,7 @@ import numpy as np
 from theanoguard.explain.facts.records import Since
 from theanoguard.guard.history.table import Series, Table
 
-Kind: TypeAlias = Literal["set", "input", "update", "value", "bad"]
+Kind: TypeAlias = Literal["set", "turned", "input", "update", "value", "bad"]
 
 FEW = 8
 """Number of calls before which nothing can be said of a history."""
@@ -100,24 +100,30 @@ def _brought(table: Table, start: int | None) -> Since | None:
 
 
 def _set(table: Table, series: Series, i: int, row: int) -> Since | None:
-    """Return that a shared variable was last set to something much larger than ever before."""
-    was_set = np.flatnonzero(table.start(i, "moved")[1 : row + 1] > 0) + 1
-    if not len(was_set):
+    """Return that a shared variable was last set to what is much larger, or has another sign."""
+    # (data may be set once, and be read by many calls; but after long it is not what is new)
+    fresh = table.start(i, "moved")[1 : row + 1]
+    was_set = np.flatnonzero((fresh > 0) | np.isnan(fresh)) + 1
+    if not len(was_set) or row > 2 * was_set[-1] or not _has_number(table.level(i)[: was_set[-1]]):
         return None
-    row = int(was_set[-1])  # (data may be set once, and be read by many calls)
-    norms = table.end(i, "norm")[:row]
+    row = int(was_set[-1])
+    norms, levels = table.end(i, "norm")[:row], table.level(i)[:row]
     usual, most, now = np.nanmedian(norms), np.nanmax(norms), table.start(i, "norm")[row]
-    signs = table.end(i, "largest")[row - 1], table.start(i, "largest")[row]
-    turned = now > 0 and np.sign(signs[0]) == -np.sign(signs[1])
-    if not (now > most * np.exp(JUMP) or turned):
-        return None
-    return _said(table, row, "set", series, usual, most, now)
+    signs = np.sign(table.end(i, "largest")[:row])
+    signs = signs[np.isfinite(signs)]
+    largest = table.start(i, "largest")[row]
+    jumped = table.level(i, at_start=True)[row] > np.nanmax(levels) * np.exp(JUMP)
+    if jumped and now > most:
+        return _said(table, row, "set", series, usual, most, now)
+    if largest != 0 and len(signs) and (signs == -np.sign(largest)).all():
+        return _said(table, row, "turned", series, usual, table.end(i, "largest")[row - 1], largest)
+    return None
 
 
 def _unlike(table: Table, series: Series, i: int, row: int) -> Since | None:
     """Return that an input is unlike all those of the calls before."""
     before = slice(0, row)
-    if row < FEW:
+    if row < FEW or not _has_number(table.level(i, at_start=True)[before]):
         return None
     low, high = table.start(i, "smallest"), table.start(i, "largest")
     bad = table.start(i, "bad")
@@ -126,8 +132,8 @@ def _unlike(table: Table, series: Series, i: int, row: int) -> Since | None:
     whole = _is_whole(low[before]) and _is_whole(high[before])
     largest = table.start(i, "magnitude")
     usual, most = np.nanmedian(largest[before]), np.nanmax(largest[before])
-    norm = table.start(i, "norm")
-    if largest[row] > most * np.exp(JUMP) or norm[row] > np.nanmax(norm[before]) * np.exp(JUMP):
+    level = table.level(i, at_start=True)
+    if max(largest[row] / most, level[row] / np.nanmax(level[before])) > np.exp(JUMP):
         return _said(table, row, "input", series, usual, most, largest[row])
     # A label: most batches have the first and the last of them.
     if (
@@ -139,6 +145,10 @@ def _unlike(table: Table, series: Series, i: int, row: int) -> Since | None:
     if whole and np.mean(low[before] == low[before].min()) > 0.5 and low[row] < low[before].min():
         return _said(table, row, "input", series, usual, low[before].min(), low[row])
     return None
+
+
+def _has_number(values: np.ndarray) -> bool:
+    return bool(np.isfinite(values).any())
 
 
 def _is_whole(values: np.ndarray) -> bool:
@@ -165,8 +175,12 @@ def _values(table: Table) -> Left | None:
 
     Where no call has failed, that is no fault: a parameter that began at 0 does so.
     """
-    followed = [pair for pair in table.of("shared") if pair[0].updated] if table.failed else []
-    drifts = (_drifted(table, series, table.end(i, "norm")) for series, i in followed)
+    followed = table.of("shared") if table.failed else []
+    drifts = (
+        _drifted(table, series, table.end(i, "norm"))
+        for series, i in followed
+        if series.updated and np.ptp(table.start(i, "size")) == 0
+    )
     found = [left for left in drifts if left is not None]
     return max(found, key=lambda f: f.growth, default=None)
 
@@ -185,6 +199,8 @@ def _spoiled(table: Table) -> Left | None:
 def _left(table: Table, series: Series, i: int) -> Left | None:
     """Return where updates began to be above all that they had been in the calls before."""
     y, norms = table.end(i, "moved"), table.start(i, "norm")
+    if not _has_number(y):
+        return None
     # (those that hardly move the variable, as it was at first, are all alike)
     first = np.nanmedian(norms[: len(norms) // 4 + 1])
     y = np.fmax(y, NOTHING * first) + 0 * y
@@ -204,16 +220,16 @@ def _left(table: Table, series: Series, i: int) -> Left | None:
         growth = float(x[t:].max()) - usual
         if growth < GROWTH or (not table.failed and n - t < AGAIN):
             return None
-        if rise[t - start] > JUMP or not _slows_down(x[t - 1 :]):
+        if rise[t - start] > JUMP or _goes_on(x[t - 1 :], rise[t - start]):
             t = _began(x, t, usual)
             return Left(series, y, "update", int(rows[t]), growth, float(np.exp(usual)))
     return None
 
 
-def _slows_down(x: np.ndarray) -> bool:
-    """Whether a growing series grows less in its last third than in its first."""
-    third = len(x) // 3
-    return third > 1 and bool(x[-1] - x[-third] < 0.7 * (x[third - 1] - x[0]))
+def _goes_on(x: np.ndarray, rise: float) -> bool:
+    """Whether a series that begins with a rise goes on to grow about so fast until it is largest."""
+    x = x[: np.argmax(x) + 1]
+    return bool((x[FEW:] - x[:-FEW] > FEW * rise / 4).all())
 
 
 def _grows_steadily(x: np.ndarray) -> bool:

@@ -3,7 +3,7 @@
 import copy
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import DimShuffle
 
 import theanoguard.explain.text.since  # noqa: F401  (it writes what `since` returns)
 from theanoguard._arguments import Count, check_choice, checked
@@ -22,7 +24,7 @@ from theanoguard.explain.facts.records import Explanation, Since
 from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.history.blame import since
 from theanoguard.guard.history.signs import RULES, Sign, signs
-from theanoguard.guard.history.table import FIGURES, Figure, Series, Table
+from theanoguard.guard.history.table import FIGURES, Figure, Kind, Series, Table
 
 LAST = 64
 """Number of calls of which the last are all kept."""
@@ -30,11 +32,11 @@ LAST = 64
 MOST_ELEMENTS = {"input": 512, "shared": 128, "output": 64}
 """Number of elements that are read of an array."""
 
-MEMORY = 16 * 2**20
-"""Bytes that the figures of older calls may take, and about what the elements of one call take."""
+MEMORY = 12 * 2**20
+"""Bytes that the figures of the last calls may take, and the ones of older calls as well."""
 
-MOST_SERIES = 4096
-"""Number of arrays that are followed; of a function with more, the first of each kind."""
+MOST_PLACES = MEMORY // (2 * LAST * 8 * len(FIGURES))
+"""Number of rows of figures of one call; of more arrays than these take, the first are followed."""
 
 
 @cache
@@ -68,11 +70,11 @@ class Recording:
     def __init__(self, function: Function, snapshots: int = 0) -> None:
         self._function = function
         self._snapshots = snapshots
+        self.calls = 0
         self.clear()
 
     def clear(self) -> None:
-        """Forget all calls, as for a training that begins anew."""
-        self.calls = 0
+        """Forget all calls, as for a training that begins anew; the numbers of calls go on."""
         self.failed = False
         self.copies: list[Copy] = []
         self._spacing = 1
@@ -89,29 +91,29 @@ class Recording:
         inputs = list(zip(function.maker.inputs, function.input_storage, strict=True))
         own = [(i, c) for i, c in inputs if not _is_shared(i.variable)]
         shared = [(i, c) for i, c in inputs if _is_shared(i.variable)]
-        arrays = [(i, c) for i, c in shared if _is_array(c.storage[0])][:MOST_SERIES]
-        outputs = function.maker.outputs[:MOST_SERIES]
-        self._own = [c for _, c in own]
+        arrays = [(i, c) for i, c in shared if _is_array(c.storage[0])]
         self._names = {i.name: n for n, (i, _) in enumerate(own) if i.name}
         self._variables = [i.variable for i, _ in shared]
         self._random = [c for _, c in shared if isinstance(c.storage[0], np.random.Generator)]
-        self._shared = [c for _, c in arrays]
+        own, outputs = own[: MOST_PLACES // 4], function.maker.outputs[: MOST_PLACES // 4]
+        arrays = arrays[: (MOST_PLACES - len(own) - len(outputs)) // 2]
+        self._own, self._shared = [c for _, c in own], [c for _, c in arrays]
+        made = [*(i.update for i, _ in shared), *(o.variable for o in function.maker.outputs)]
+        found = _in_exp([variable for variable in made if variable is not None])
         self._series = [
-            *(Series("input", _name("input", i.variable, n)) for n, (i, _) in enumerate(own)),
-            *(
-                Series("shared", _name("shared variable", i.variable, n), i.update is not None)
-                for n, (i, _) in enumerate(arrays)
-            ),
-            *(Series("output", _name("output", o.variable, n)) for n, o in enumerate(outputs)),
+            *_named("input", [i.variable for i, _ in own], found),
+            *_named("shared", [i.variable for i, _ in arrays], found, [i.update for i, _ in arrays]),
+            *_named("output", [o.variable for o in outputs], found),
         ]
-        room = max(4, MEMORY // (32 * max(1, len(self._series))))
-        sizes = [min(MOST_ELEMENTS[s.kind], room) for s in self._series]
+        room = max(3, MEMORY // (64 * max(1, len(self._series))))
+        sizes = [min(MOST_ELEMENTS[s.kind], room) + 1 for s in self._series]
         first = np.concatenate([[0], np.cumsum(sizes)]).astype("int64")
         n_began, n_ended = len(own) + len(arrays), len(arrays) + len(outputs)
         self._first = first[: n_began + 1].copy(), first[len(own) :].copy()
         self._places = [slice(*pair) for pair in pairwise(first[: len(own) + 1].tolist())]
         self._elements = np.zeros(first[-1]), np.zeros(first[-1])
-        self._older = max(LAST, min(16 * LAST, MEMORY // (8 * len(FIGURES) * (n_began + n_ended))))
+        row_bytes = 8 * len(FIGURES) * max(1, n_began + n_ended)
+        self._older = min(16 * LAST, MEMORY // row_bytes)
         self._began = np.full((2 * LAST, n_began, len(FIGURES)), np.nan)
         self._ended = np.full((2 * LAST, n_ended, len(FIGURES)), np.nan)
         self._hashes = np.zeros((2 * LAST, len(own)), "uint32")
@@ -119,11 +121,13 @@ class Recording:
 
     # -- a call
 
-    def begin(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """A call begins, with these arguments."""
+    def begin(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], number: int | None = None
+    ) -> None:
+        """Call `number` begins, with these arguments; None for the next one."""
         if not self._series:
             self._lay_out()
-        self.calls += 1
+        self.calls = self.calls + 1 if number is None else number
         self.failed = True
         if self._snapshots and (self.calls - 1) % self._spacing == 0:
             self._copy()
@@ -147,6 +151,15 @@ class Recording:
         n_outputs = self._ended.shape[1] - len(shared)
         values = [*shared, *map(_array, listed(result)[:n_outputs])]
         _sample()(values, self._first[1], now, self._ended[self._filled - 1], before, 0)
+        self.failed = False
+
+    def withdraw(self) -> None:
+        """The call that has begun is none: the function has refused its arguments."""
+        self.copies = [c for c in self.copies if c.call < self.calls]
+        if self._random:
+            self.random.pop()
+        self.calls -= 1
+        self._filled -= 1
         self.failed = False
 
     def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list:
@@ -183,7 +196,7 @@ class Recording:
             # (the first call and the newer half stay)
             half = len(self._kept) // 2
             self._kept = [
-                row for i, row in enumerate(self._kept) if i >= half or row[0] % step == 1
+                row for i, row in enumerate(self._kept) if i % half == 0 or i > half or row[0] % step == 1
             ]
             step *= 2
         for array in (self._numbers, self._began, self._ended, self._hashes):
@@ -245,7 +258,7 @@ class Recording:
         Parameters
         ----------
         name : str
-        figure : {"smallest", "largest", "norm", "zeros", "bad", "moved", "magnitude"}
+        figure : {"smallest", "largest", "mean", "norm", "zeros", "bad", "moved", "magnitude", "size"}
             "moved" is how far a call has moved a shared variable.  "zeros" and "bad" are shares.
             "magnitude" is the largest, for an input to about 6 %; the others are of a sample.
 
@@ -313,13 +326,54 @@ def _array(value: Any) -> Any:
     """Return a value as an array, or itself if it is none."""
     if isinstance(value, np.ndarray) or value is None:
         return value
-    if isinstance(value, bool | int | float | list | tuple | np.generic):
+    if isinstance(value, bool | int | float | list | tuple) or hasattr(value, "__array__"):
         try:
             return np.asarray(value)
-        except ValueError:  # rows of different lengths, which the call itself refuses
+        except (TypeError, ValueError, RuntimeError):  # which the call itself refuses
             return value
-    return np.asarray(value) if hasattr(value, "__array__") else value
+    return value
 
 
-def _name(word: str, variable: Variable, n: int) -> str:
-    return variable.name or f"{word} {n}"
+def _named(
+    kind: Kind,
+    variables: Sequence[Variable],
+    in_exp: Collection[Variable],
+    updates: Sequence[Variable | None] | None = None,
+) -> list[Series]:
+    """Return the series of variables, each with a name of its own."""
+    word = "shared variable" if kind == "shared" else kind
+    names: list[str] = []
+    for i, variable in enumerate(variables):
+        name = variable.name or f"{word} {i}"
+        names.append(f"{name} ({word} {i})" if name in names else name)
+    made = variables if updates is None else updates
+    return [
+        Series(
+            kind,
+            name,
+            updates is not None and new is not None,
+            getattr(v.type, "dtype", None),
+            _made_by(new),
+            v in in_exp,
+        )
+        for name, v, new in zip(names, variables, made, strict=True)
+    ]
+
+
+def _made_by(variable: Variable | None) -> str | None:
+    node = None if variable is None else variable.owner
+    scalar_op = None if node is None else getattr(node.op, "scalar_op", None)
+    return None if scalar_op is None else type(scalar_op).__name__
+
+
+def _in_exp(variables: Sequence[Variable]) -> set[Variable]:
+    """Return what the graph of variables takes ``exp`` of, however its dimensions are arranged."""
+    found = set()
+    for variable in ancestors(variables):
+        if _made_by(variable) == "Exp":
+            (operand,) = variable.owner.inputs
+            found.add(operand)
+            while operand.owner is not None and isinstance(operand.owner.op, DimShuffle):
+                operand = operand.owner.inputs[0]
+                found.add(operand)
+    return found

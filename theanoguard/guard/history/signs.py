@@ -125,17 +125,55 @@ def _stands_still(table: Table, series: Series, i: int) -> str | None:
     return f"it has stood at {y[-1]:.6g} for {LONG} calls"
 
 
+def _saturates(table: Table, series: Series, i: int) -> str | None:
+    slope = SLOPES.get(series.made_by or "")
+    if slope is None or not table.end(i, "size")[-1] > 1:
+        return None
+    level, mean = table.level(i)[-NOW:], table.end(i, "mean")[-NOW:]
+    share = float(np.median(slope(mean, level**2)))
+    if not share < 0.03:
+        return None
+    name = (series.made_by or "").lower()
+    return f"{name} is flat there: its slope is {share:.2g} of the largest, on average"
+
+
+SLOPES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "Tanh": lambda mean, square: 1 - square,
+    "Sigmoid": lambda mean, square: 4 * (mean - square),
+}
+"""The mean slope of an activation as a share of the largest, by the mean and the mean square of what it
+returns: the slopes are ``1 - y**2`` and ``y * (1 - y)``."""
+
+
+def _grows(y: np.ndarray) -> bool:
+    return bool(np.isfinite(y).all() and (np.diff(y) > 0).all())
+
+
 def _overflows(table: Table, series: Series, i: int) -> str | None:
     if series.kind == "shared" and not series.updated:
         return None
     y, calls = table.end(i, "magnitude")[-NOW:], table.calls[-NOW:]
-    if not (np.isfinite(y).all() and y[0] > 1 and (np.diff(y) > 0).all()):
+    if not (_grows(y) and y[0] > 1):
         return None
     rate = float(np.log(y[-1] / y[0]) / (calls[-1] - calls[0]))
-    left = (np.log(np.finfo("float64").max) - np.log(y[-1])) / rate
+    left = (np.log(series.most) - np.log(y[-1])) / rate
     if not (rate > np.log(1.1) and left < 10_000):
         return None
     return f"it grows {np.exp(rate):.3g}-fold a call and overflows in about {left:.0f} calls"
+
+
+def _overflows_in_exp(table: Table, series: Series, i: int) -> str | None:
+    if not series.into_exp or (series.kind == "shared" and not series.updated):
+        return None
+    y, calls = table.end(i, "largest")[-NOW:], table.calls[-NOW:]
+    rate = float((y[-1] - y[0]) / (calls[-1] - calls[0]))
+    below = np.log(series.most) - y[-1]
+    if not (_grows(y) and y[-1] > 1 and 0 < below < 1000 * rate):
+        return None
+    return (
+        f"it is {below:.3g} below the overflow of its exp, and grows by {rate:.3g} a call: "
+        f"{below / rate:.0f} calls are left"
+    )
 
 
 RULES: dict[str, Callable[[Table, Series, int], str | None]] = {
@@ -146,6 +184,8 @@ RULES: dict[str, Callable[[Table, Series, int], str | None]] = {
     "dead": _is_dead,
     "collapsed": _collapses,
     "still": _stands_still,
+    "saturated": _saturates,
     "overflow": _overflows,
+    "overflow in exp": _overflows_in_exp,
 }
 """The rules by their names."""

@@ -6,7 +6,9 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 Kind: TypeAlias = Literal["input", "shared", "output"]
-Figure: TypeAlias = Literal["smallest", "largest", "norm", "zeros", "bad", "moved", "magnitude"]
+Figure: TypeAlias = Literal[
+    "smallest", "largest", "norm", "zeros", "bad", "moved", "magnitude", "size", "mean"
+]
 FIGURES = get_args(Figure)
 
 
@@ -20,11 +22,25 @@ class Series:
     name : str
     updated : bool
         Whether the function updates it.
+    dtype : str or None
+        None if it is no array.
+    made_by : str or None
+        The scalar operation that computes the output, or the updated value, in the user's graph.
+    into_exp : bool
+        Whether the user's graph takes ``exp`` of it as it is.
     """
 
     kind: Kind
     name: str
     updated: bool = False
+    dtype: str | None = None
+    made_by: str | None = None
+    into_exp: bool = False
+
+    @property
+    def most(self) -> float:
+        """The largest number of its dtype."""
+        return float(np.finfo(self.dtype if self.dtype in ("float16", "float32") else "float64").max)
 
 
 @dataclass(frozen=True)
@@ -37,10 +53,10 @@ class Table:
         Inputs, then shared variables, then outputs.
     calls : ndarray of int64, shape (n,)
         Numbers of the calls, from 1.
-    began : ndarray of float64, shape (n, number of inputs and shared variables, 7)
+    began : ndarray of float64, shape (n, number of inputs and shared variables, 9)
         The :data:`FIGURES` of what was there when the call began.  For a shared variable, "moved"
-        is how far it is from where the last call had left it.
-    ended : ndarray of float64, shape (n, number of shared variables and outputs, 7)
+        is how far it is from where the last call had left it, NaN if its size is another.
+    ended : ndarray of float64, shape (n, number of shared variables and outputs, 9)
         Those when it had ended, NaN for a call that failed.  "moved" is how far the call has moved
         a shared variable.
     hashes : ndarray of uint32, shape (n, number of inputs)
@@ -63,6 +79,11 @@ class Table:
     @property
     def n_inputs(self) -> int:
         return self.hashes.shape[1]
+
+    def level(self, i: int, at_start: bool = False) -> np.ndarray:
+        """Return the root mean square of a series, which arrays of any size have in common."""
+        figure = self.start if at_start else self.end
+        return figure(i, "norm") / np.sqrt(figure(i, "size"))
 
     def start(self, i: int, figure: str) -> np.ndarray:
         """Return a figure of a series when the calls began."""
