@@ -25,6 +25,9 @@ DRIFT = np.log(10.0)
 JUMP = np.log(2.5)
 """By how much an input has to exceed all inputs before it, as a logarithm."""
 
+FAR, FAR_ROWS = np.log(30.0), 32
+"""The same where no call has failed, and the number of calls that it takes to say so."""
+
 NOTHING = 3e-3
 """An update that moves a variable by less than so much of its norm is as good as none."""
 
@@ -85,7 +88,7 @@ def since(table: Table | None) -> Since | None:
 def _brought(table: Table, start: int | None) -> Since | None:
     """Return the input, or the shared variable that was set, with which the growth began."""
     last = len(table.calls) - 1
-    rows = [last] if table.failed else []
+    rows = [last] if table.failed else _far_off(table)
     if start is not None:
         rows += [row for row in (start - 1, start, start + 1) if 0 <= row < last]
     for row in rows:
@@ -97,6 +100,16 @@ def _brought(table: Table, start: int | None) -> Since | None:
         if known:
             return max(known, key=lambda t: t.growth)
     return None
+
+
+def _far_off(table: Table) -> list[int]:
+    """Return the first call with an input, or a variable that was set, far above all before."""
+    rows = []
+    for _, i in [*table.of("input"), *table.of("shared")]:
+        most = np.fmax.accumulate(table.start(i, "magnitude"))
+        jumps = np.flatnonzero(most[FAR_ROWS:] > most[FAR_ROWS - 1 : -1] * np.exp(FAR)) + FAR_ROWS
+        rows += jumps[:1].tolist()
+    return sorted(rows)[:1]
 
 
 def _set(table: Table, series: Series, i: int, row: int) -> Since | None:
@@ -227,7 +240,7 @@ def _left(table: Table, series: Series, i: int) -> Left | None:
 
 
 def _goes_on(x: np.ndarray, rise: float) -> bool:
-    """Whether a series that begins with a rise goes on to grow about so fast until it is largest."""
+    """Whether a series that begins with a rise grows about so fast until it is largest."""
     x = x[: np.argmax(x) + 1]
     return bool((x[FEW:] - x[:-FEW] > FEW * rise / 4).all())
 

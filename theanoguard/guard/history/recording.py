@@ -98,11 +98,12 @@ class Recording:
         own, outputs = own[: MOST_PLACES // 4], function.maker.outputs[: MOST_PLACES // 4]
         arrays = arrays[: (MOST_PLACES - len(own) - len(outputs)) // 2]
         self._own, self._shared = [c for _, c in own], [c for _, c in arrays]
-        made = [*(i.update for i, _ in shared), *(o.variable for o in function.maker.outputs)]
+        updates = [i.update for i, _ in arrays]
+        made = [*updates, *(o.variable for o in outputs)]
         found = _in_exp([variable for variable in made if variable is not None])
         self._series = [
             *_named("input", [i.variable for i, _ in own], found),
-            *_named("shared", [i.variable for i, _ in arrays], found, [i.update for i, _ in arrays]),
+            *_named("shared", [i.variable for i, _ in arrays], found, updates),
             *_named("output", [o.variable for o in outputs], found),
         ]
         room = max(3, MEMORY // (64 * max(1, len(self._series))))
@@ -194,10 +195,10 @@ class Recording:
         step = 2
         while len(self._kept) > self._older:
             # (the first call and the newer half stay)
-            half = len(self._kept) // 2
-            self._kept = [
-                row for i, row in enumerate(self._kept) if i % half == 0 or i > half or row[0] % step == 1
-            ]
+            first, *older = self._kept
+            half = len(older) // 2
+            thinned = [row for row in older[:half] if row[0] % step == 1]
+            self._kept = [first, *thinned, *older[half:]]
             step *= 2
         for array in (self._numbers, self._began, self._ended, self._hashes):
             array[:LAST] = array[LAST:].copy()
@@ -258,7 +259,8 @@ class Recording:
         Parameters
         ----------
         name : str
-        figure : {"smallest", "largest", "mean", "norm", "zeros", "bad", "moved", "magnitude", "size"}
+        figure : str
+            "smallest", "largest", "mean", "norm", "zeros", "bad", "moved", "magnitude" or "size".
             "moved" is how far a call has moved a shared variable.  "zeros" and "bad" are shares.
             "magnitude" is the largest, for an input to about 6 %; the others are of a sample.
 

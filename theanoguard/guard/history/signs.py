@@ -141,8 +141,8 @@ SLOPES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "Tanh": lambda mean, square: 1 - square,
     "Sigmoid": lambda mean, square: 4 * (mean - square),
 }
-"""The mean slope of an activation as a share of the largest, by the mean and the mean square of what it
-returns: the slopes are ``1 - y**2`` and ``y * (1 - y)``."""
+"""The mean slope of an activation as a share of the largest, by the mean and the mean square of
+what it returns: the slopes are ``1 - y**2`` and ``y * (1 - y)``."""
 
 
 def _grows(y: np.ndarray) -> bool:

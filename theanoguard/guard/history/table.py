@@ -40,7 +40,8 @@ class Series:
     @property
     def most(self) -> float:
         """The largest number of its dtype."""
-        return float(np.finfo(self.dtype if self.dtype in ("float16", "float32") else "float64").max)
+        dtype = self.dtype if self.dtype in ("float16", "float32") else "float64"
+        return float(np.finfo(dtype).max)
 
 
 @dataclass(frozen=True)
