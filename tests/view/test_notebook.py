@@ -22,6 +22,7 @@ from pytensor.compile.maker import FunctionMaker
 import theanoguard
 from theanoguard import GuardError, GuardMode, inspect_graph
 from theanoguard.notebook.stepping import STYLE, StepView, histogram
+from theanoguard.training import recording_of
 from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.outline import Outline
 from theanoguard.view.inspecting.picture import before_rewriting
@@ -848,14 +849,45 @@ def test_a_watch_is_a_plot(shell, training):
         step()
     found = Page(html_shown(shell, watch))
     assert found.tags.count("polyline") == 2
-    assert "line" not in found.tags
-    assert "<w>" in found.text
+    assert found.tags.count("line") == 2  # (of the legend)
+    assert found.tags.count("rect") == 2 * 4
+    assert "step 4\n<w>: 31.02" in found.text
     step(np.nan)
     found = Page(html_shown(shell, watch))
-    assert found.tags.count("line") == 2 * len(watch.events) > 0
+    assert found.tags.count("line") == 2 + 2 * len(watch.events) > 2
+    assert "<w> (bad)" in found.text
     assert "nan in <w>, epoch 2, batch 2" in found.text
     # The lines break where there is no norm.
     assert found.tags.count("polyline") == 2
+
+
+def test_a_record_is_a_plot_with_what_is_bad_first(shell):
+    w, v = (pytensor.shared(np.full(3, n), name=name) for name, n in (("W", 1.0), ("V", 9.0)))
+    f = pytensor.function(
+        [x := pt.dvector("x")],
+        updates={w: w * x, v: v * 0.99},
+        mode=GuardMode(history=True, action="record"),
+    )
+    recording = recording_of(f)
+    for step in range(40):
+        f(np.full(3, 1e5 if step == 36 else 1.0))
+    f(np.full(3, np.nan))
+    found = Page(html_shown(shell, recording))
+    assert "Since call 37: the input x reaches" in found.text
+    assert found.text.index("W (bad)") < found.text.index("V")
+    assert "step 36\nW: 1.732\nV: 10.86" in found.text
+
+
+def test_the_colors_of_lines_differ_in_luminance():
+    from theanoguard.notebook.plotting import COLORS
+
+    def luminance(color):
+        parts = np.array([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+        return np.where(parts > 0.04, ((parts + 0.055) / 1.055) ** 2.4, parts / 12.92) @ WEIGHTS
+
+    WEIGHTS = [0.2126, 0.7152, 0.0722]
+    found = [luminance(color) + 0.05 for color in COLORS]
+    assert min(b / a for a, b in zip(found, found[1:], strict=False)) > 1.3
 
 
 def test_the_plot_follows_the_training(widgets, shell, training):

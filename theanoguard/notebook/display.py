@@ -11,6 +11,7 @@ from pytensor.graph.fg import FunctionGraph
 from theanoguard._event import GuardEvent
 from theanoguard._pytensor import Function
 from theanoguard.guard import GuardError
+from theanoguard.guard.history import Recording
 from theanoguard.notebook.plotting import plot_html
 from theanoguard.training import Watch
 from theanoguard.view.inspecting import inspect_graph
@@ -23,7 +24,7 @@ def html_of(thing: Any) -> str:
 
 SHOWN: dict[type, Callable[[Any], str]] = {
     **dict.fromkeys((Variable, Function, FunctionGraph, GuardError, GuardEvent), html_of),
-    Watch: plot_html,
+    **dict.fromkeys((Watch, Recording), plot_html),
 }
 
 

@@ -4,6 +4,7 @@ import ast
 from typing import Any
 
 from theanoguard.guard.every_function import ALL_KINDS, guarding, kinds
+from theanoguard.guard.history import Recording
 from theanoguard.monitor import step_through
 from theanoguard.notebook.plotting import WatchPlot
 from theanoguard.notebook.stepping import StepView
@@ -109,11 +110,12 @@ class Magics:
         return StepView(stepper)
 
     def watch(self, line: str) -> None:
-        """Plot the norms of a watch while the training runs: ``%watch watch``."""
+        """Plot the norms of a watch, or of a record of calls, while the training runs."""
         watch = eval(line.strip() or "None", self.shell.user_ns)
-        if not isinstance(watch, Watch):
+        if not isinstance(watch, Watch | Recording):
             raise _usage_error(
-                f"%watch {line.strip()}: write the name of a theanoguard.training.Watch."
+                f"%watch {line.strip()}: write the name of a theanoguard.training.Watch, or "
+                "recording_of(f)."
             )
         plot = WatchPlot(watch)
         self._plots.append(plot)

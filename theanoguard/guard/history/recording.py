@@ -285,6 +285,17 @@ class Recording:
         values = (table.start if table.series[i].kind == "input" else table.end)(i, figure)
         return table.calls.tolist(), values.tolist()
 
+    def lines(self, figure: Figure) -> dict[str, tuple[list[int], list[float]]]:
+        """Return one figure of each shared variable and output that has it, by their names."""
+        table = self.table()
+        found = {}
+        for i, series in enumerate(() if table is None else table.series):
+            if table is not None and series.kind != "input":
+                values = table.end(i, figure)
+                if np.isfinite(values).any():
+                    found[series.name] = table.calls.tolist(), values.tolist()
+        return found
+
     @checked
     def rewind(self, call: Count) -> int:
         """Give the shared variables the values that they had before a call.
