@@ -115,6 +115,7 @@ MAY_WAIT = {
     "theanoguard._pytest": {"theanoguard"},
     "theanoguard.cli.main": {"theanoguard"},
     **{f"theanoguard.guard.{name}.linker": {"theanoguard"} for name in backends()},
+    "theanoguard.log.trackers": {"mlflow", "tensorboardX"},
     "theanoguard.monitor.prompt": {"theanoguard"},
     "theanoguard.pymc.with_nutpie": {"pyarrow"},  # which comes with nutpie
     "theanoguard.training.watch": {"theanoguard"},

@@ -1,11 +1,12 @@
 """What a function's calls had in their inputs, shared variables and outputs, in bounded memory."""
 
 import copy
+import logging
 import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +26,9 @@ from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.history.blame import since
 from theanoguard.guard.history.signs import RULES, Sign, signs
 from theanoguard.guard.history.table import FIGURES, Figure, Kind, Series, Table
+from theanoguard.log.trackers import Tracker
+
+logger = logging.getLogger("theanoguard")
 
 LAST = 64
 """Number of calls of which the last are all kept."""
@@ -70,6 +74,7 @@ class Recording:
     def __init__(self, function: Function, snapshots: int = 0) -> None:
         self._function = function
         self._snapshots = snapshots
+        self._sent: list[tuple[Tracker, int, tuple[Figure, ...]]] = []
         self.calls = 0
         self.clear()
 
@@ -153,6 +158,9 @@ class Recording:
         values = [*shared, *map(_array, listed(result)[:n_outputs])]
         _sample()(values, self._first[1], now, self._ended[self._filled - 1], before, 0)
         self.failed = False
+        for tracker, every, figures in self._sent:
+            if self.calls % every == 0:
+                self._send(tracker, partial(tracker.log, self.calls, self._values(figures)))
 
     def withdraw(self) -> None:
         """The call that has begun is none: the function has refused its arguments."""
@@ -173,6 +181,41 @@ class Recording:
             if place is not None and place < len(values):
                 values[place] = value
         return [_array(value) for value in values]
+
+    def _values(self, figures: Sequence[Figure]) -> dict[str, float]:
+        """Return the finite figures of what the last call has left, by figure and name."""
+        row, series = self._ended[self._filled - 1], self._series[len(self._own) :]
+        return {
+            f"{figure}/{s.name}": float(value)
+            for figure in figures
+            for s, value in zip(series, row[:, FIGURES.index(figure)], strict=True)
+            if np.isfinite(value)
+        }
+
+    def _send(self, tracker: Tracker, send: Callable[[], None]) -> None:
+        """Send something; a tracker that cannot take it gets no more, and the calls go on."""
+        with failures() as failed:
+            attempt(f"sending to {type(tracker).__name__}", None, send)
+        if failed:
+            logger.warning("theanoguard: the record is sent no more: %s", "; ".join(failed))
+            self._sent = [sent for sent in self._sent if sent[0] is not tracker]
+
+    @checked
+    def send_to(
+        self, tracker: Tracker, *, every: Count = 1, figures: Sequence[Figure] = ("norm", "moved")
+    ) -> None:
+        """Send figures of the shared variables and outputs somewhere, and the blame of an error.
+
+        Parameters
+        ----------
+        tracker : TensorBoard, MLflow or another object with their methods
+            See :class:`theanoguard.log.TensorBoard`.
+        every : int
+            The figures of each `every`-th call are sent.
+        figures : sequence of str
+            As for :meth:`series`.
+        """
+        self._sent.append((tracker, every, tuple(figures)))
 
     def _copy(self) -> None:
         values = {v: v.get_value(borrow=False) for v in self._variables}
@@ -222,6 +265,8 @@ class Recording:
         """Return an explanation of the present call that also says since when."""
         with failures(explanation.failed) as failed:
             found = attempt("since when", None, self.since)
+        for tracker, _, _ in self._sent if found is not None else ():
+            self._send(tracker, partial(tracker.tell, self.calls, str(found)))
         return replace(explanation, since=found, failed=tuple(failed))
 
     def since(self) -> Since | None:
