@@ -110,11 +110,13 @@ ON_DEMAND = {
 }
 
 # These import parts of the package inside a function: they must start without PyTensor, Textual, or
-# the package of a backend.
+# the package of a backend; or few reports need a part that takes long to import.
 MAY_WAIT = {
     "theanoguard._pytest": {"theanoguard"},
     "theanoguard.cli.main": {"theanoguard"},
     **{f"theanoguard.guard.{name}.linker": {"theanoguard"} for name in backends()},
+    "theanoguard.explain.advice.candidates": {"theanoguard"},
+    "theanoguard.explain.advice.ranges": {"scipy"},
     "theanoguard.log.trackers": {"mlflow", "tensorboardX"},
     "theanoguard.monitor.prompt": {"theanoguard"},
     "theanoguard.pymc.with_nutpie": {"pyarrow"},  # which comes with nutpie

@@ -366,6 +366,32 @@ CONTEXTS: dict[str, Callable[[Formula], str]] = {
             INPUTS = [x, y]
             OUTPUTS = [g(lambda v: FIRST<v>, x), g(lambda v: 1.5 + v ** 2, y)]
         """,
+        "star_import": """
+            from pytensor.tensor import *
+            x = dvector("x")
+            out = E<x>
+            INPUTS, OUTPUTS = [x], [out]
+        """,
+        "augmented": """
+            x = pt.dvector("x")
+            y = x * 2
+            y += 1
+            out = E<y>
+            out *= 2
+            INPUTS, OUTPUTS = [x], [out]
+        """,
+        "one_of_the_numbers_is_1": """
+            x = pt.dvector("x")
+            parts = {name: E<x|c> for name, c in {"a": 1.0, "b": 4.0}.items()}
+            INPUTS, OUTPUTS = [x], [parts["a"] - parts["b"]]
+        """,
+        "constant_array": """
+            x = pt.dvector("x")
+            m = pt.constant(np.array([1.0, 0.5]))
+            k = np.array([2.0, 3.0])
+            out = E<x * m> * k
+            INPUTS, OUTPUTS = [x], [out]
+        """,
         "object_changed": """
             from types import SimpleNamespace
             import numpy as np
@@ -406,7 +432,7 @@ def programs() -> Iterator[Program]:
         CONTEXTS.items(), FORMULAS.items()
     ):
         source = written(formula)
-        if context == "names_imported":
+        if context in ("names_imported", "star_import"):
             source = re.sub(r"\bpt\.", "", source)
         if context == "other_alias":
             source = re.sub(r"\bpt\.", "T.", source)

@@ -1,9 +1,9 @@
 """What the names near a line of the user's meant when the line built a node of a graph.
 
 A record keeps no object of the user's alive: of a variable it holds the type and the number of its
-trace, of a function a weak reference, and of other objects only their numbers, by attribute and by
-index, as the code reads them (``self.shift``, ``cfg["eps"]``).  Nothing of the user's is run: a
-property is not asked for.
+trace, of a function or an operation a weak reference, and of other objects only their numbers, by
+attribute and by index, as the code reads them (``self.shift``, ``cfg["eps"]``).  Nothing of the
+user's is run: a property is not asked for.
 """
 
 import dis
@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from pytensor.graph.basic import Variable
+from pytensor.graph.op import Op
 
 Path: TypeAlias = tuple[Any, ...]
 """A name, and the attributes (``".shift"``) and indices (``("eps",)``) that follow it."""
@@ -47,7 +48,7 @@ class Bindings:
     paths : tuple of Path
     values : tuple
         A :class:`Ref`, a number, a text, a small array, a module, or a weak reference to a
-        function; :data:`UNKNOWN` for everything else.
+        function or an operation; :data:`UNKNOWN` for everything else.
     """
 
     code: CodeType
@@ -222,7 +223,7 @@ def _token(value: Any, kind: type) -> Any:
         if trace.ref is None:
             trace.ref = Ref(value.type, value.name, trace.serial)
         return trace.ref
-    if kind is FunctionType:
+    if kind is FunctionType or isinstance(value, Op):
         return weakref.ref(value)
     if kind is np.ndarray:
         return value if value.size <= MAX_ELEMENTS and value.dtype.kind in "fiubc" else UNKNOWN

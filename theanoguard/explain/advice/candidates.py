@@ -41,9 +41,7 @@ from theanoguard.explain.advice.trials import Builders, Spot, fixed
 from theanoguard.explain.advice.written import in_one_file, on_lines
 from theanoguard.operations.facts import SCALARS
 from theanoguard.operations.names import op_name
-from theanoguard.stable.improving import better_formulas
 from theanoguard.stable.patterns import Build, New, squared_base
-from theanoguard.stable.terms import Reader
 
 
 @dataclass(frozen=True)
@@ -83,6 +81,8 @@ class Remedy:
         A variable that is the same function, if the changed variable is not, and the changed one.
     edits : tuple of Edit
         The expressions to write, where the remedy is not one expression of `x`.
+    otherwise : bool
+        Whether the line has also built variables of which this is not the formula.
     """
 
     spot: Any = field(repr=False)
@@ -99,6 +99,7 @@ class Remedy:
     larger: dict = field(default_factory=dict, repr=False)
     around: tuple = ()
     edits: tuple = ()
+    otherwise: bool = False
 
 
 @dataclass(frozen=True)
@@ -301,9 +302,7 @@ def same_functions(judge: Judge, backward: bool) -> Iterator[Remedy]:
     for variable in _around(spot):
         for form in exact_forms(variable):
             if backward or not form.of_derivative:
-                builders = _forms_like(form, variable, spot)
-                found = Remedy(spot, form.template, builders, form.x)
-                yield replace(found, one_sign=form.one_sign, views=form.views)
+                yield from _remedies_of(form, variable, spot)
     # (the forms above are those that people know by a name; the search is longer)
     yield from _searched(spot)
     op = op_name(spot.node.op)
@@ -326,6 +325,9 @@ MOST_CODE = 120
 
 def _searched(spot: Spot) -> Iterator[Remedy]:
     """Yield accurate formulas that identities lead to."""
+    from theanoguard.stable.improving import better_formulas  # (few reports search)
+    from theanoguard.stable.terms import Reader
+
     for found in better_formulas(spot.node.outputs[0], spot.clients, spot.replay, seconds=2.0):
         formula = found.part.formula
         variable, operands = formula.variable, {n: v.variable for n, v in formula.leaves.items()}
@@ -336,13 +338,15 @@ def _searched(spot: Spot) -> Iterator[Remedy]:
             continue
         builders: Builders = {variable: found.build}
         alike = {variable: list(operands.values())}
-        for node in spot.at(variable.owner).nodes:  # (that the same line has built)
+        nodes = spot.at(variable.owner).nodes  # (that the same line has built)
+        for node in nodes:
             other = Reader((), spot.replay.value).formula(node.outputs[0])
             if other.term == formula.term and other.dropped == formula.dropped:
                 builders.setdefault(other.variable, partial(other.expression, found.term))
                 alike[other.variable] = [leaf.variable for leaf in other.leaves.values()]
         edit = Edit(variable, code, operands, spot, alike)
-        yield Remedy(spot, "", builders, edits=(edit,), in_words=True)
+        otherwise = any(node.outputs[0] not in alike for node in nodes)
+        yield Remedy(spot, "", builders, edits=(edit,), in_words=True, otherwise=otherwise)
 
 
 def _from_maximum(spot: Spot) -> Iterator[Remedy]:
@@ -391,7 +395,7 @@ def other_functions(spot: Spot) -> Iterator[Remedy]:
     """Yield changes of the function that give a value where the formula has none."""
     yield from _from_one(spot)
     yield from _finite_masks(spot)
-    if op_name(spot.node.op) in _LOGS and _only_times_zero(spot):
+    if op_name(spot.node.op) in _LOGS and only_times_zero(spot):
         yield _guarded(spot, _ONE_FOR_ZERO, 0.0)
     yield from _guards_of(spot)
     if op_name(spot.node.op) in ("true_div", "reciprocal"):
@@ -404,7 +408,7 @@ _LOWEST = -1e9
 """What takes the place of -inf in a mask."""
 
 
-def _only_times_zero(spot: Spot) -> bool:
+def only_times_zero(spot: Spot) -> bool:
     """Return whether all logarithms of 0 are multiplied by 0, as in ``p * log(p)``."""
     (log,) = spot.node.outputs
     zeros = np.asarray(spot.values[0]) == 0
@@ -493,8 +497,11 @@ def _with_logs(spot: Spot, found: dict[Variable, InLogs]) -> Remedy:
     text = _parts_text(parts, source_place(next(iter(found))))
     edits = [_edit_of(spot, v, logs) for v, logs in found.items()]
     builders = {v: logs.build for v, logs in found.items()}
-    written = tuple(edits) if None not in edits else ()
-    return Remedy(spot, text, builders, in_words=True, edits=written)
+    written = tuple(e for e in edits if e is not None) if None not in edits else ()
+    otherwise = any(
+        n.outputs[0] not in e.alike for e in written for n in spot.at(e.variable.owner).nodes
+    )
+    return Remedy(spot, text, builders, in_words=True, edits=written, otherwise=otherwise)
 
 
 def _edit_of(spot: Spot, variable: Variable, logs: InLogs) -> Edit | None:
@@ -567,13 +574,26 @@ def _tightened(spot: Spot, guarded: _Guarded, size: float) -> Remedy | None:
     return Remedy(found, text, builders, inside[0], changes=changes)
 
 
-def _forms_like(form: Form, variable: Variable, spot: Spot) -> Builders:
-    """Return builders of the same form for all variables that the same line has built."""
-    builders = {variable: form.build}
-    for node in spot.at(variable.owner).nodes if variable.owner is not None else ():
-        same = (f for f in exact_forms(node.outputs[0]) if f.template == form.template)
-        builders.update((node.outputs[0], f.build) for f in same)
-    return builders
+def _remedies_of(form: Form, variable: Variable, spot: Spot) -> Iterator[Remedy]:
+    """Yield the remedy that writes a form, for all variables that the same line has built.
+
+    If the line has run with other numbers, there is one for each form of these variables.
+    """
+    forms = {variable: form}
+    nodes = spot.at(variable.owner).nodes if variable.owner is not None else ()
+    for node in nodes:
+        known = list(exact_forms(node.outputs[0]))
+        known.sort(key=lambda f: f.template != form.template)
+        for found in known[:1]:
+            forms.setdefault(node.outputs[0], found)
+    otherwise = any(node.outputs[0] not in forms for node in nodes)
+    by_template = {f.template: v for v, f in reversed(forms.items())}
+    # (a number may have a name on the line, and 1 is written in no form)
+    for v in sorted(reversed(by_template.values()), key=lambda v: "np." not in forms[v].template):
+        own = forms[v]
+        builders = {u: forms[u].build for u in dict.fromkeys([v, *forms])}
+        remedy = Remedy(spot, own.template, builders, own.x, one_sign=own.one_sign)
+        yield replace(remedy, views=own.views, otherwise=otherwise or len(by_template) > 1)
 
 
 def _from_one(spot: Spot) -> Iterator[Remedy]:

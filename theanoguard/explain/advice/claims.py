@@ -16,6 +16,7 @@ from pytensor.tensor.math import Dot
 
 from theanoguard._graph import applied_to, reduction_of, scalar_class, viewed
 from theanoguard._steps import ForeignError
+from theanoguard.explain.advice.candidates import only_times_zero
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.trials import Builders, Spot
 from theanoguard.explain.facts.records import Cause
@@ -144,10 +145,7 @@ PROPOSALS = {
     "log-zero": Proposal(
         "Where x * log(x) is meant, use xlogx or xlogy, which are 0 at 0.",
         (_logarithm,),
-        lambda spot: any(
-            scalar_class(reader.outputs[0]) is ps.Mul
-            for reader in spot.clients.get(spot.node.outputs[0], ())
-        ),
+        only_times_zero,
     ),
     "pow-negative-base": Proposal(
         "If the odd root is meant, write sign(x) * abs(x)**p.",

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
 
 from theanoguard._evaluate.replay import Replay
@@ -216,6 +217,10 @@ class Reader:
             return self._run(getattr, value, node.attr)
         if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
             return self._run(_BINARY[type(node.op)], self.value(node.left), self.value(node.right))
+        if isinstance(node, ast.AugAssign) and type(node.op) in _BINARY:
+            return self._run(
+                _BINARY[type(node.op)], self.value(node.target), self.value(node.value)
+            )
         if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
             return self._run(_UNARY[type(node.op)], self.value(node.operand))
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _BINARY:
@@ -245,8 +250,12 @@ class Reader:
             self.numbers[ast.unparse(node)] = record
         if isinstance(record, weakref.ref):
             record = record()
+            code, name = self.code, getattr(node, "id", None)
             if record is None:
                 raise NotShown("a function is gone")
+            is_local = name in code.co_varnames + code.co_cellvars + code.co_freevars
+            if is_local and isinstance(record, Op):
+                raise NotShown(f"{name} may be another function in another call")
         return record
 
     def _name(self, name: str) -> Any:
@@ -311,7 +320,7 @@ class Index:
         found: dict[int, list[Variable]] = {}
         for v in self.variables:
             trace = trace_of(v)
-            if trace is not None and not isinstance(v, Constant):
+            if trace is not None:
                 found.setdefault(trace.serial, []).append(v)
         return found
 
@@ -369,7 +378,8 @@ def unified(text: Variable, variable: Variable, found: dict[Variable, Variable])
     """
     if text in found:
         return _is_equal(found[text], variable)
-    if isinstance(text, Constant) or isinstance(variable, Constant):
+    is_leaf = text.owner is None and not isinstance(text, Constant)
+    if not is_leaf and (isinstance(text, Constant) or isinstance(variable, Constant)):
         same = (
             isinstance(text, Constant)
             and isinstance(variable, Constant)
@@ -379,7 +389,7 @@ def unified(text: Variable, variable: Variable, found: dict[Variable, Variable])
         if same:
             found[text] = variable
         return same
-    if text.owner is None:
+    if is_leaf:
         if not text.type.is_super(variable.type) and not variable.type.is_super(text.type):
             return False
         found[text] = variable
@@ -408,6 +418,15 @@ def same_but_for(
     pairs = zip(one.owner.inputs, other.owner.inputs, strict=True)
     same = all(same_but_for(a, leaves, b, others) for a, b in pairs)
     return same and one.index == other.index
+
+
+def _is_equal_number(one: Any, other: Any) -> bool:
+    """Return whether a Python value is the number or the array of a constant."""
+    return (
+        isinstance(one, int | float | np.generic | np.ndarray)
+        and np.shape(one) == np.shape(other)
+        and bool(np.all(np.asarray(one) == other))
+    )
 
 
 def _is_equal(one: Variable, other: Variable) -> bool:
@@ -452,6 +471,8 @@ class Use:
         NotShown
         """
         reader = Reader(index, variable)
+        if not isinstance(reader.node, ast.expr):
+            raise NotShown("a statement has built the variable")
         old = reader.value(reader.node)
         meant: dict[Variable, Variable] = {}
         if not isinstance(old, Variable) or not unified(old, variable, meant):
@@ -489,7 +510,7 @@ class Use:
         try:
             own = self.reader.value(ast.parse(text, mode="eval").body)
             if not isinstance(own, Variable):
-                return False
+                return isinstance(variable, Constant) and _is_equal_number(own, variable.data)
             found = dict(self.meant)
             leaves = (v for v in ancestors([own]) if v.owner is None and v not in found)
             found |= {v: self._meaning(v) for v in leaves if not isinstance(v, Constant)}

@@ -13,7 +13,6 @@ import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import toposort
-from scipy.optimize import brentq
 
 from theanoguard._evaluate.culprit import Place, dense
 from theanoguard._steps import ForeignError
@@ -155,6 +154,8 @@ def _end(margin_of: Callable[[float], float], low: float, high: float) -> float:
     if margin_of(outside) == 0:
         root = outside
     else:
+        from scipy.optimize import brentq  # (0.3 seconds, which few reports need)
+
         root = brentq(margin_of, low, high, xtol=1e-14 * size, rtol=1e-14, disp=False)
     root = 0.0 if abs(root) < 1e-10 * size else rounded(root)
     step = 1e-6 * (inside - outside)

@@ -216,7 +216,11 @@ def _tried_on(built: AsBuilt, spot: Spot, cause: Cause) -> Outcome:
     may_be_same = judge.kind != "none" or cause.backward or _reads_infinity(spot)
     for remedy in same_functions(judge, cause.backward) if may_be_same else ():
         told = sentence(remedy, judge, cause)
-        if told is not None and is_same_around(remedy, judge):
+        if told is None:
+            continue
+        # (lines were shown to be the same function wherever they have run)
+        is_shown = bool(told[1]) and not remedy.around
+        if is_shown or is_same_around(remedy, judge):
             return replace(outcome, text=told[0], change=told[1], grade="same")
     # (of a matrix with equal rows, rounded entries cannot show that it is singular)
     if judge.kind == "none" or (judge.kind == "unknown" and op in WITH_JITTER):

@@ -208,6 +208,8 @@ def _in_words(remedy: Remedy, trial: Trial, cause: Cause, changes: str) -> str:
         return f"This changes the function: with {listed(texts)}{where}, {changes}."
     read = [v for edit in remedy.edits for v in edit.operands.values()] or [remedy.x]
     meant = _meaning_of(read, spot, place)
+    if remedy.otherwise:
+        meant += "; with the other numbers of the line it is another formula"
     if len(texts) > 1:
         return f"Other formulas{where} keep the value: {listed(texts)}{meant}."
     old = _quoted(place)
@@ -247,14 +249,18 @@ def _quoted(place: SourceLine | None) -> str:
 
 def _meaning_of(variables: list[Variable], spot: Any, place: SourceLine | None) -> str:
     """Return on which line the names of a formula are meant, if that is not the line itself."""
-    found = {}
+    found: dict[int, list[str]] = {}
     for v in dict.fromkeys(variables):
         name = None if v is None else spot.name_of(v)
         readers = [] if v is None else spot.clients.get(v, ())
         lines = [p.line for c in readers if (p := source_place(c.outputs[0])) is not None]
-        if name and lines and (place is None or place.line not in lines):
-            found[name] = lines[0]
-    return "".join(f', where "{name}" is the one of line {line}' for name, line in found.items())
+        if name and name.isidentifier() and lines and (place is None or place.line not in lines):
+            found.setdefault(lines[0], []).append(f'"{name}"')
+    texts = (
+        f"{listed(names)} {'are those' if names[1:] else 'is the one'} of line {line}"
+        for line, names in found.items()
+    )
+    return "".join(f", where {text}" for text in texts)
 
 
 def _is_compound(name: str) -> bool:

@@ -548,8 +548,8 @@ JUMP = 1e6
 def _by_importance(points: Sequence[Waypoint]) -> list[int]:
     """Return the positions of the stops on a path, those that a short path shows first.
 
-    These are the loops, and where a value turns critical: where a number became the 0 or the
-    negative number that arrives, and the first jump.  The input follows.
+    These are the loops, the input, and where a value turns critical: where a number became the 0
+    or the negative number that arrives, and the first jump.
     """
     pairs = [(i, *(points[k].value for k in (i - 1, i))) for i in range(1, len(points))]
     pairs = [(i, a, b) for i, a, b in pairs if np.isrealobj(a) and np.isrealobj(b)]
@@ -564,7 +564,7 @@ def _by_importance(points: Sequence[Waypoint]) -> list[int]:
     backwards = range(len(points) - 1, -1, -1)
     named = [i for i in backwards if points[i].name.isidentifier()]
     before = [i - 1 for i in critical]
-    return list(dict.fromkeys([*loops, *critical, 0, *before, *backwards[:1], *named, *backwards]))
+    return list(dict.fromkeys([*loops, 0, *critical, *before, *backwards[:1], *named, *backwards]))
 
 
 def _point_row(point: Waypoint) -> tuple[str, str]:
