@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -30,10 +31,21 @@ from theanoguard import (
 )
 from theanoguard._arguments import Within
 from theanoguard.cli.lint import add_arguments
+from theanoguard.cli.main import COMMANDS, make_parser
+from theanoguard.explain import register_hint
 from theanoguard.guard.mode import GuardSettings
 from theanoguard.log import EventLog, read_log, read_logs, task
 from theanoguard.monitor import MonitorMode, detect_nan, step_in_terminal
-from theanoguard.ops import Print, assert_finite, assert_in_range, assert_shape
+from theanoguard.ops import (
+    Assert,
+    Print,
+    assert_finite,
+    assert_in_range,
+    assert_shape,
+    register_operation,
+)
+from theanoguard.records import Exact
+from theanoguard.testvalue import eval_intermediate_values
 from theanoguard.training import (
     GradientGuard,
     Watch,
@@ -155,6 +167,7 @@ class Net:
 
 
 METHODS = {
+    "Exact.text": (lambda: exact(x * 2, {x: np.ones(2)}), Exact.text, {"digits": 4}),
     "Watch.gradients": (Net.watch, Watch.gradients, {"grads": [g]}),
     "Watch.series": (Net.watch, Watch.series, {"name": "w"}),
     "GradientGuard.__call__": (Net.guard, GradientGuard.__call__, {"grads": [g]}),
@@ -171,6 +184,9 @@ CONSTRUCTED = {
     MeasuredCalls: {},
     EventLog: {"path": "a.jsonl"},
     precision: {"f": x * 2},
+    eval_intermediate_values: {"outputs": x * 2},
+    register_hint: {"op": "log", "key": "own", "when": bool, "text": "text"},
+    register_operation: {"operation": Assert},
 }
 
 
@@ -332,6 +348,24 @@ def test_the_command_line(arguments, text, capsys):
         parser.parse_args([*arguments, "script.py"])
     if "|" not in text:
         assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_wrong_options_of_each_command_are_refused(command, capsys):
+    """For each option that takes one of some words, or a number, a value of another kind."""
+    parser = argparse.ArgumentParser()
+    COMMANDS[command].load().add_arguments(parser)
+    for action in [a for a in parser._actions if a.option_strings and a.nargs is None]:
+        option = action.option_strings[-1]
+        wrong = ["nope"] if action.choices or action.type not in (None, str) else []
+        is_number = action.type is not None and isinstance(action.default, float | int)
+        wrong += ["nan", "-1", "1e", ""] if is_number else []
+        for value in wrong:
+            with pytest.raises(SystemExit):
+                make_parser([command]).parse_args([command, f"{option}={value}"])
+            said = capsys.readouterr().err
+            assert option in said, (option, value, said)
+            assert not re.search(r"invalid \w+_?\w* value", said), said
 
 
 MESSAGES = {

@@ -258,6 +258,21 @@ def test_unknown_kinds_are_refused(run_pytest):
     assert "'nam' is no kind of bad value" in output
 
 
+@pytest.mark.slow
+def test_the_advice_has_an_option_of_pytest(run_pytest):
+    """A report advises ``GuardMode(judge="result")``, and nobody writes GuardMode in a test run."""
+    text = (
+        "import pytensor, pytensor.tensor as pt\ndef test_it():\n    x = pt.dvector('x')\n"
+        "    y = pt.exp(-pt.cumsum(pt.exp(x)))\n"
+        "    pytensor.function([x], y, mode='CVM')([1e3])\n"
+    )
+    outcomes, output = run_pytest(text, "-p", "theanoguard", "--guard")
+    assert outcomes == {"test_it": "FAILED"}
+    assert 'for pytest, GuardMode(judge="result") is --guard-judge=result' in output
+    outcomes, _ = run_pytest(text, "-p", "theanoguard", "--guard", "--guard-judge=result")
+    assert outcomes == {"test_it": "PASSED"}
+
+
 def test_legacy_suite(run_pytest):
     outcomes, output = run_pytest(THEANO_SUITE, "-p", "theanoguard.shim.pytest_plugin")
     assert outcomes == {"test_theano": "PASSED", "test_bad": "PASSED"}

@@ -7,6 +7,7 @@ begins with the function, the argument and its value, and says what is expected.
 import difflib
 import inspect
 import numbers
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
@@ -151,7 +152,7 @@ def refuse(
     >>> str(refuse("assert_in_range", "low", 3, "low must be at most high, which is 1"))
     'assert_in_range(low=3): low must be at most high, which is 1'
     """
-    return error(f"{function}({argument}={_shown(value)}): {expected}")
+    return error(f"{function}({argument}={shown(value)}): {expected}")
 
 
 def pairs_of(function: str, updates: Any) -> dict[Any, Any]:
@@ -190,7 +191,7 @@ def filtered(function: str, argument: str, variable: Any, value: Any, **how: Any
     try:
         return variable.type.filter(value, **how)
     except (TypeError, ValueError) as error:
-        problem = f"{variable} cannot be {_shown(value)}: {error}"
+        problem = f"{variable} cannot be {shown(value)}: {error}"
         raise type(error)(f"{function}({argument}=...): {problem}") from None
 
 
@@ -264,8 +265,9 @@ def _near(error: TypeError, signature: inspect.Signature) -> str:
     return did_you_mean(wrong, signature.parameters) if wrong else ""
 
 
-def _shown(value: Any) -> str:
-    text = " ".join(repr(value).split())
+def shown(value: Any) -> str:
+    """Return an argument as an error shows it: in one line, without an address."""
+    text = re.sub(r" at 0x[0-9a-fA-F]+", "", " ".join(repr(value).split()))
     return text if len(text) <= MOST else f"{text[: MOST - 3]}..."
 
 
@@ -276,7 +278,7 @@ def _checked(function: Callable, name: str, value: Any, hint: Any) -> Any:
     if _is_single(value, hint):
         return [value]
     error = ValueError if _has_the_type(value, hint) else TypeError
-    raise error(f"{_name(function)}({name}={_shown(value)}): {problem}")
+    raise error(f"{_name(function)}({name}={shown(value)}): {problem}")
 
 
 def _has_the_type(value: Any, hint: Any) -> bool:
@@ -305,7 +307,7 @@ def _problem(value: Any, hint: Any, name: str) -> str | None:
         problem = _problem(value, arguments[0], name)
         broken = [r for r in arguments[1:] if isinstance(r, Within) and problem is None]
         if any(not r.holds(value) for r in broken):
-            return f"{name} must be {' and '.join(map(str, broken))}, not {_shown(value)}"
+            return f"{name} must be {' and '.join(map(str, broken))}, not {shown(value)}"
         return problem
     if origin in (Union, UnionType):
         problems = [_problem(value, one, name) for one in arguments]
@@ -343,8 +345,8 @@ def _problem(value: Any, hint: Any, name: str) -> str | None:
         key = arguments[0] if arguments else Any
         of_values = arguments[1] if len(arguments) > 1 else Any
         for k, v in value.items():
-            problem = _problem(k, key, f"the key {_shown(k)} of {name}")
-            if problem := problem or _problem(v, of_values, f"{name}[{_shown(k)}]"):
+            problem = _problem(k, key, f"the key {shown(k)} of {name}")
+            if problem := problem or _problem(v, of_values, f"{name}[{shown(k)}]"):
                 return problem
         return None
     if origin is Callable:
@@ -396,7 +398,7 @@ def _is_a(value: Any, kind: type) -> bool:
 
 
 def _other(name: str, hint: Any, value: Any) -> str:
-    got = "None" if value is None else f"{type(value).__name__} {_shown(value)}"
+    got = "None" if value is None else f"{type(value).__name__} {shown(value)}"
     if isinstance(value, type):
         got = f"the class {value.__name__}; write {value.__name__}(), with parentheses"
     return f"{name} must be {_words(hint)}, not {got}"

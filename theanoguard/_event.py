@@ -5,6 +5,7 @@ the values of the call, and is valid only until the next call of the function.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
@@ -43,6 +44,40 @@ WORDS = {"nan": "NaN", "inf": "Inf", "big": "Big value", "digits": "Lost digits"
 
 MOST_CHARACTERS = 60
 """Characters of a name or of an operation in the text of an event."""
+
+
+def row_name(name: str | None, written: str | None, updated: str | None = None) -> str:
+    """Return what a value is called in every view: its name with its expression.
+
+    Parameters
+    ----------
+    name, written : str or None
+        The user's name and expression.
+    updated : str or None
+        The shared variable whose new value it is.
+
+    Examples
+    --------
+    >>> row_name("loss", "pt.log(p)"), row_name(None, "p - 0.1 * g", "W1"), row_name("x", None)
+    ('loss = pt.log(p)', 'W1 <- p - 0.1 * g', 'x')
+    """
+    written = written and " ".join(written.split())
+    if updated is not None:
+        return f"{updated} <- {written}" if written else f"update of {updated}"
+    # (PyTensor calls the result of ``x.mean()`` "mean")
+    if name and written and name != written and not re.search(rf"\b{re.escape(name)}\(", written):
+        return f"{name} = {written}"
+    return written or name or ""
+
+
+def compiled_as(op: str | None) -> str | None:
+    """Return an operation or a node as it is shown where the expression is not known."""
+    return "a fused operation" if op and op.startswith("Composite{") else op
+
+
+def _marked(line: Any) -> str | None:
+    """Return the part of a SourceLine that made a value, None if it is not known."""
+    return line.text[slice(*line.marked)] if line is not None and line.marked else None
 
 
 @brief
@@ -87,6 +122,8 @@ class GuardEvent:
         Name of the function.
     batch, epoch : int or None
         Batch and epoch of a training, from 1, if :func:`watching` counts them.
+    update_of : str or None
+        The shared variable whose new value it is.
     explanation : Explanation or None
         The explanation of the first event with the same cause.  It is not compared, and not written
         to JSON.
@@ -114,6 +151,7 @@ class GuardEvent:
     function: str | None = None
     batch: int | None = None
     epoch: int | None = None
+    update_of: str | None = None
     explanation: Any = field(default=None, metadata={"json": False})
     line: Any = field(default=None, metadata={"json": False})
 
@@ -129,20 +167,26 @@ class GuardEvent:
 
     @property
     def written(self) -> str | None:
-        """The expression that made the value, as you wrote it; None where it is not known."""
+        """The expression that made the value, as you wrote it; None where it is not known.
+
+        Of an update, with the shared variable: ``W1 <- p - 0.1 * g``.
+        """
         if self.explanation is None:
-            return None
+            found: str | None = _marked(self.line)
+            return found and row_name(None, found, self.update_of)
         cause = self.explanation.cause
-        if not cause.backward:
-            expression: str | None = cause.provenance.expression
-            return expression
-        marked = cause.source and cause.source.marked
-        return f"gradient of {cause.source.text[slice(*marked)]}" if marked else None
+        if cause.backward:
+            marked = _marked(cause.source)
+            return marked and f"gradient of {marked}"
+        if (found := cause.provenance.expression) is not None:
+            return row_name(None, found, None if cause.fused else self.update_of)
+        # (a fused update of a shared variable that came in bad)
+        return cause.name if self.role == "node" != cause.role else None
 
     @property
     def what(self) -> str:
         """The variable, else the expression, the operation or the role."""
-        return self.variable or self.written or self.op or self.role
+        return self.variable or self.written or compiled_as(self.op) or self.role
 
     @property
     def title(self) -> str:
@@ -198,7 +242,7 @@ class GuardEvent:
         ...                    1, 0, 0, 0, (2,), float("nan"), (PathStep("Scan", 4),))
         >>> line = event.to_json()
         >>> line[:40]
-        '{"schema": "theanoguard.event/2", "kind"'
+        '{"schema": "theanoguard.event/3", "kind"'
         >>> restored = GuardEvent.from_json(line)
         >>> restored.path, restored.first_index, restored.first_value
         ((PathStep(op='Scan', step=4, forward=None),), (2,), nan)
@@ -246,13 +290,13 @@ class GuardEvent:
         return from_plain(cls, record)
 
 
-SCHEMA = "theanoguard.event/2"
+SCHEMA = "theanoguard.event/3"
 """Name and version of the JSON format of an event; the version changes with its fields.
 
-Version 2 has `batch` and `epoch`; without them it is version 1.
+Version 3 has `update_of`.  Version 1 has neither `batch` nor `epoch`.
 """
 
-READABLE = ("theanoguard.event/1", SCHEMA)
+READABLE = ("theanoguard.event/1", "theanoguard.event/2", SCHEMA)
 """The versions that :meth:`GuardEvent.from_json` reads."""
 
 Place: TypeAlias = tuple[Any, ...]

@@ -8,8 +8,10 @@ pytest imports this module wherever theanoguard is installed, and without the op
 import PyTensor.
 """
 
+import argparse
 import sys
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 DEFAULT = "nan,inf,big"
 REWRITES = "rewrites"
 LINT = "lint"
+_JUDGE = 'GuardMode(judge="result")'
 BASELINE = "lint-baseline.json"
 
 
@@ -37,6 +40,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"fail a test in which a bad value appears in a function: some of {DEFAULT} "
         f"(default: all); or {REWRITES}: in which a rewrite changes what a function computes; "
         f"or {LINT}: whose functions fail at other inputs of the same range; write --guard=KINDS",
+    )
+    group.addoption(
+        "--guard-judge",
+        choices=["node", "result"],
+        default="node",
+        help="with --guard=KINDS: fail at each bad value, or only if an output or update is bad "
+        "(default: node)",
     )
     group.addoption(
         "--lint-baseline",
@@ -59,9 +69,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def _positive(text: str) -> float:
     """The argument of ``--lint-seconds``."""
-    if not float(text) > 0:
-        raise ValueError(f"{text} is not positive")
-    return float(text)
+    with suppress(ValueError):
+        if (seconds := float(text)) > 0:
+            return seconds
+    raise argparse.ArgumentTypeError(f"the time of a search must be positive, not {text}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -88,7 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
     except ValueError as error:
         # `--guard tests` takes the tests for the kinds.
         raise pytest.UsageError(f"--guard={text}: {error}") from error
-    run = NotingRun(**settings)
+    run = NotingRun(**settings, judge=config.getoption("--guard-judge"))
     config.add_cleanup(run.start().stop)
     config.pluginmanager.register(Plugin(run, text), "theanoguard-guard")
 
@@ -135,6 +146,7 @@ class Plugin:
     def __init__(self, run: "NotingRun", text: str) -> None:
         self.run = run
         self.text = text
+        self.advised = False
 
     def pytest_report_header(self) -> str:
         """Say that the run is guarded."""
@@ -148,10 +160,12 @@ class Plugin:
         try:
             result = yield
         except Exception as raised:
+            self.advised |= _JUDGE in str(trips.errors())
             if trips.events and not isinstance(raised, AssertionError):
                 item.add_report_section("call", "a bad value before it", str(trips.errors()[0]))
             raise
         if trips.events:
+            self.advised |= _JUDGE in str(trips.errors())
             pytest.fail(f"A bad value appeared, and its error was caught.\n{trips.errors()[0]}")
         return result
 
@@ -160,6 +174,8 @@ class Plugin:
         run = self.run
         left = f", {run.left} left as they are" if run.left else ""
         terminalreporter.write_line(f"guard: {run.guarded} functions guarded{left}")
+        if self.advised:
+            terminalreporter.write_line(f"guard: for pytest, {_JUDGE} is --guard-judge=result")
 
 
 class RewritesPlugin:

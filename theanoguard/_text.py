@@ -1,6 +1,8 @@
 """Text as a terminal shows it: lines of its width, numbers and indices."""
 
+import os
 import shutil
+import sys
 import textwrap
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -59,6 +61,34 @@ def cut(text: object, most: int = 600) -> str:
     text = " ".join(str(text).split())
     text = text if text.isprintable() else printable(text)
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def cut_apart(texts: Sequence[str], most: int) -> list[str]:
+    """Return texts as lines of at most `most` characters, different where the texts are.
+
+    A long text keeps its beginning and its end, or what is around the first character in which it
+    differs from those that would look the same.
+
+    Examples
+    --------
+    >>> cut_apart(["h @ W1 + b", "h @ W1 + c", "log(h)"], 8)
+    ['h @ …+ b', 'h @ …+ c', 'log(h)']
+    >>> cut_apart(["(a + b + c) * (d + e)", "(a + b + x) * (d + e)"], 10)
+    ['…+ c) * (…', '…+ x) * (…']
+    """
+    whole = [cut(text, sys.maxsize) for text in texts]
+    half = (most - 1) // 2
+    shown = [
+        text if len(text) <= most else f"{text[: most - 1 - half]}…{text[-half:]}" for text in whole
+    ]
+    alike: dict[str, set[str]] = {}
+    for text, short in zip(whole, shown, strict=True):
+        alike.setdefault(short, set()).add(text)
+    for i, text in enumerate(whole):
+        if len(alike[shown[i]]) > 1:
+            start = max(len(os.path.commonprefix([*alike[shown[i]]])) - half, 0)
+            shown[i] = f"…{cut(text[start + 1 :], most - 1)}"
+    return shown
 
 
 _PLAIN = str.maketrans("└├│─", "`||-")

@@ -18,7 +18,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType
@@ -30,7 +30,8 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.random.type import RandomGeneratorType
 
-from theanoguard._context import setting
+from theanoguard._arguments import checked
+from theanoguard._context import block, setting
 from theanoguard._errors import TheanoguardError
 from theanoguard._provenance import is_user_file, source_line, user_stacklevel
 from theanoguard._pytensor import (
@@ -115,7 +116,7 @@ def suspended() -> AbstractContextManager[None]:
     return setting(_suspended, True)
 
 
-@contextmanager
+@block
 def test_values(
     mode: Literal["raise", "warn", "ignore", "pdb", "off"] = "raise", seed: int | None = None
 ) -> Iterator[None]:
@@ -565,6 +566,7 @@ def arguments_of(fn: Function, inputs: Mapping | Sequence | None) -> tuple:
     return tuple(arguments)
 
 
+@checked
 def eval_intermediate_values(
     outputs: Variable | Sequence[Variable] | Function, inputs: Mapping | Sequence | None = None
 ) -> dict[Variable, Any]:

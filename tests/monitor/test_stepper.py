@@ -266,7 +266,7 @@ def test_watch_value_and_where():
         np.testing.assert_array_equal(s.watched["x"], [1, 2])
         s.next()
         np.testing.assert_allclose(s.watched["the_y"], np.exp([1, 2]))
-        assert "step 1, the_y, Exp" in s.where() and "of fun" in s.where()
+        assert "step 1, the_y = exp(x), Exp" in s.where() and "of fun" in s.where()
         assert "test_stepper.py" in s.where() and "y = pt.exp(x)" in s.where()
         while s.next() is not None:
             pass

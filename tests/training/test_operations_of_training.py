@@ -7,8 +7,10 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
+from pytensor.graph.traversal import ancestors
 
 from theanoguard import GuardError, GuardMode
+from theanoguard.training import guarded_updates
 from theanoguard.training.inplace import FirstBadOrProved, GatedGemm
 from theanoguard.training.ops import (
     FirstBad,
@@ -235,3 +237,17 @@ def test_a_nan_of_the_guarded_update_is_the_updates_own():
     f = pytensor.function([x], Largest()(pt.log(x)), mode=GuardMode())
     with pytest.raises(GuardError, match="log"):
         f(np.array([1.0, -1.0]))
+
+
+def test_numba_runs_them_by_python_without_a_warning(recwarn):
+    """PyTensor warned about object mode, once for each, which the user cannot change."""
+    pytest.importorskip("numba")
+    import theanoguard.training.numba  # noqa: F401
+    from theanoguard._pytensor.numba import numba_funcify
+
+    w, new = pytensor.shared(np.ones(2)), pt.dvector()
+    updates = guarded_updates({w: new})
+    nodes = {type(v.owner.op).__name__: v.owner for v in ancestors([*updates.values()]) if v.owner}
+    for name in ("FirstBad", "StopAtBad", "Keep"):
+        numba_funcify(nodes[name].op, node=nodes[name])
+    assert [str(w.message) for w in recwarn if "object mode" in str(w.message)] == []

@@ -196,16 +196,16 @@ def test_the_graph_is_shown_as_it_was_written():
         "w",
         "x @ w",
         "tanh(x @ w)",
-        "tanh(x @ w) * 40.0",
-        "softmax(scores, axis=1)",
+        "scores = tanh(x @ w) * 40.0",
+        "probs = softmax(scores, axis=1)",
         "probs[:, 0]",
         "probs[:, 0] - 1e-6",
         "log(probs[:, 0] - 1e-6)",
         "log(probs[:, 0] - 1e-6).mean()",
-        "-log(probs[:, 0] - 1e-6).mean()",
+        "loss = -log(probs[:, 0] - 1e-6).mean()",
         "grad(loss, w)",
         "0.5 * grad(loss, w)",
-        "w - 0.5 * grad(loss, w)",
+        "w <- w - 0.5 * grad(loss, w)",
     }
     assert not [text for text in labels if "Composite" in text]
 
@@ -244,7 +244,7 @@ def test_rows_tell_names_and_roles(function, graph):
     roles = {row["role"] for row in rows(data).values()}
     kinds = {row["label"]: dict(row["facts"])["Kind"] for row in rows(data).values()}
     assert (kinds["x"], kinds["w"]) == ("input", "shared")
-    assert {"update of w", "shared variable"} <= roles
+    assert {"w <- w + x", "shared variable"} <= roles
     loss = pt.log(graph[0]).sum()
     loss.name = "loss"
     named = rows(packed(inspect_graph(loss).html())).values()

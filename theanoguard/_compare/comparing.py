@@ -30,6 +30,7 @@ from theanoguard._compare.reasons import Case, reason_of
 from theanoguard._compare.result import Comparison, ModeResult, Parting
 from theanoguard._compare.rewriting import Change, Judge, Raised, blamed, outcome
 from theanoguard._naming import name_of
+from theanoguard._progress import searching
 from theanoguard._provenance import lookup, track_provenance, tracker_of
 from theanoguard._provenance.records import user_line
 from theanoguard._pytensor import FUSING, IN_PLACE, Function, JITLinker, config, predefined_modes
@@ -71,6 +72,7 @@ FORMS = (
 
 
 @checked
+@searching("compare")
 def compare(
     graph_or_function: Any,  # (checked below, with advice)
     inputs: Mapping | Sequence | None = None,

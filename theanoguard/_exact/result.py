@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from theanoguard._arguments import Count, checked
 from theanoguard._exact.balls import bounded_error, kind_of, nearest_float, text_of
 from theanoguard._shown import displayed
 
@@ -108,7 +109,8 @@ class Exact:
             return np.full(self.value.shape, "number", "U8")
         return self._each(kind_of, "U8")
 
-    def text(self, digits: int = 12) -> str:
+    @checked
+    def text(self, digits: Count = 12) -> str:
         """Return the value in decimal digits, with exponents of any size.
 
         Parameters

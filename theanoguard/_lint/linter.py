@@ -29,6 +29,7 @@ from theanoguard._lint.matching import SECONDS, Asked, witnessed
 from theanoguard._lint.propagate import GraphBounds
 from theanoguard._lint.rules import RULES
 from theanoguard._lint.view import GraphView
+from theanoguard._progress import searching
 from theanoguard._provenance import SourceLine, attach, lookup, module_of, source_place, tracker_of
 from theanoguard._provenance.records import user_line
 from theanoguard._pytensor import Function, OpFromGraph, Scan, is_numeric, predefined_modes
@@ -38,6 +39,7 @@ from theanoguard.explain.advice.written import in_users_words
 
 
 @checked
+@searching("lint")
 def lint(
     graph: Any,  # (checked below, with advice)
     *,
@@ -110,8 +112,9 @@ def lint(
 
     Notes
     -----
-    If nothing bounds an input, its elements lie between -1000 and 1000.  If a shared variable is
-    not negative and its update cannot make it negative, it counts as not negative.
+    If nothing bounds an input, its elements lie between -1000 and 1000.  In float64, magnitudes up
+    to 1e7 and down to 1e-150 are tried for faults of the arithmetic.  If a shared variable is not
+    negative and its update cannot make it negative, it counts as not negative.
 
     Examples
     --------

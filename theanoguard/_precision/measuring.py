@@ -38,6 +38,7 @@ from theanoguard._precision.evaluations import (
     rounded,
 )
 from theanoguard._precision.result import Digits, Loss, Precision
+from theanoguard._progress import searching
 from theanoguard._provenance import Provenance, lookup, lookup_inner
 from theanoguard._provenance.records import user_line
 from theanoguard._pytensor import Function
@@ -71,6 +72,7 @@ SECONDS = 30.0
 
 
 @checked
+@searching("precision")
 def precision(
     f: Function | Variable | Sequence[Variable],
     *inputs: Any,

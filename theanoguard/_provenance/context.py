@@ -1,13 +1,14 @@
 """Track provenance under any mode, by temporary patches of PyTensor."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytensor
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 
+from theanoguard._context import block
 from theanoguard._patching import Patch, applied
 from theanoguard._provenance.tracker import attach, leave_origins, tracker_of
 from theanoguard._pytensor import recording
@@ -38,7 +39,7 @@ def watch_rewriting() -> AbstractContextManager:
     return applied(_PATCHES)
 
 
-@contextmanager
+@block
 def track_provenance() -> Iterator[None]:
     """Track the provenance of every function that is compiled inside, under any mode.
 

@@ -18,6 +18,7 @@ from pytensor.compile.mode import get_mode
 from theanoguard._files import write_atomically
 from theanoguard._lint.every_function import LintedRun, title_of
 from theanoguard._lint.witness import Fault, Search
+from theanoguard._progress import searching
 from theanoguard._provenance import SourceLine
 from theanoguard._provenance.records import user_line
 from theanoguard._steps import as_raised
@@ -350,7 +351,7 @@ def run(arguments: argparse.Namespace) -> int:
     -------
     int
         The exit status: 1 if there are changes that were not written, 2 for a program that fails
-        or compiles nothing, else 0.
+        or compiles nothing, and if a function could not be searched, else 0.
 
     Raises
     ------
@@ -374,10 +375,12 @@ def run(arguments: argparse.Namespace) -> int:
         not_searched = guarded.unguarded
     else:
         _, failed = run_beside(arguments.script, built.start())
-        found = [*repairs_by_lint(built, arguments.seconds, witnesses)]
+        with searching("fix"):
+            found = [*repairs_by_lint(built, arguments.seconds, witnesses)]
         not_searched = {seen.title: f"lint {seen.why_not}" for seen in built.seen if seen.why_not}
     program = list(arguments.script), arguments.theano, arguments.guarded
-    edits = edits_of(found, Functions(built.seen, *program, witnesses))
+    with searching("fix"):
+        edits = edits_of(found, Functions(built.seen, *program, witnesses))
     for edit in edits.files.values():
         if edit.path.stat().st_mtime > start:
             raise ValueError(
@@ -399,7 +402,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif not arguments.diff:
         advice = "; --write changes the file" if count else ""
         print(f"theanoguard fix: {lines} can be changed{advice}", file=sys.stderr)
-    if failed or not built.seen:
+    if failed or not built.seen or not_searched:
         return 2
     return int(bool(edits.files) and not arguments.write)
 

@@ -5,7 +5,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from theanoguard._json import to_plain
 from theanoguard._lint import RULES, SECONDS, Finding
 from theanoguard._lint.every_function import LintedRun, ModelCalled, is_inner
 from theanoguard._patching import Patch, apply
+from theanoguard._progress import searching
 from theanoguard._provenance import is_user_file, track_provenance
 from theanoguard._pytensor import FunctionMaker
 from theanoguard.cli import run as programs
@@ -38,10 +39,10 @@ def rules_argument(text: str) -> list[str]:
 
 def seconds_argument(text: str) -> float:
     """The argument of ``--seconds``: positive, since a command that does not search is blind."""
-    seconds = float(text)
-    if not seconds > 0:
-        raise argparse.ArgumentTypeError(f"the time of a search must be positive, not {text}")
-    return seconds
+    with suppress(ValueError):
+        if (seconds := float(text)) > 0:
+            return seconds
+    raise argparse.ArgumentTypeError(f"the time of a search must be positive, not {text}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +122,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.linked, shared_values=arguments.shared_values, ignore=arguments.ignore
     )
     called, failed = run_beside(arguments.script, linted.start())
-    findings = linted.findings(arguments.seconds)
+    with searching("lint"):
+        findings = linted.findings(arguments.seconds)
     if not arguments.all:
         findings = [finding for finding in findings if finding.witness is not None]
     if arguments.witness and findings:

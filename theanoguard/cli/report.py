@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from theanoguard._event import Cause, GuardEvent, Place, cause_of, place_of
+from theanoguard._event import Cause, GuardEvent, Place, cause_of, compiled_as, place_of
 from theanoguard._files import write_atomically
 from theanoguard._provenance import SourceLine
 from theanoguard._provenance.places import source_text
@@ -23,7 +23,7 @@ from theanoguard.guard.errors import report_text
 from theanoguard.log.event_log import Log, LogEntry, header_json, read_logs
 from theanoguard.view.inspecting import page
 
-KINDS = ("nan", "inf", "big")
+KINDS = ("nan", "inf", "big", "digits")
 
 BINS = 40
 """Columns of a histogram over calls."""
@@ -282,7 +282,7 @@ class Renderer:
             head,
             f"  {event.title if entry.explanation is None else entry.explanation.brief}",
             *([f"  {source_text(line)}"] if line is not None else []),
-            f"  {event.written or event.node or event.role}: {bad} of {event.size} "
+            f"  {event.written or compiled_as(event.node) or event.role}: {bad} of {event.size} "
             f"({event.dtype}, shape {event.shape})",
             *([f"  compiled as {event.node}"] if event.written else []),
             *(f"  inside {step}" for step in event.path),
@@ -385,7 +385,7 @@ def render_counts(counts: Iterable[Mapping[str, Any]]) -> str:
             c["kind"],
             c["variable"] or "-",
             c["source"] or "-",
-            c["written"] or c["node"],
+            c["written"] or compiled_as(c["node"]) or "-",
         )
         for c in counts
     ]

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.usage = (
         "%(prog)s [--guard KINDS] [--guard-threshold SIZE] [--action ACTION]\n"
-        "                       [--log FILE] [--numpy-compat] [--python-compat]\n"
+        "                       [--judge JUDGE] [--log FILE] [--numpy-compat] [--python-compat]\n"
         "                       (SCRIPT | -m MODULE | -c CODE) [ARGUMENT ...]"
     )
     parser.add_argument(
@@ -64,6 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--action",
         choices=["raise", "warn", "record"],
         help="what to do at a bad value (default: raise)",
+    )
+    parser.add_argument(
+        "--judge",
+        choices=["node", "result"],
+        help="report each bad value, or only if an output or update is bad (default: node)",
     )
     parser.add_argument("--log", metavar="FILE", help="write the events to a log")
     parser.add_argument(
@@ -204,8 +209,8 @@ def run(arguments: argparse.Namespace) -> Callable[[], int]:
     ]
     if not starts:
         raise ValueError("no program.\nName a file, or a module with -m, or code with -c.")
-    if arguments.guard is None and (arguments.action or arguments.log):
-        raise ValueError("--action and --log need --guard.\nAdd --guard nan,inf,big")
+    if arguments.guard is None and (arguments.action or arguments.judge or arguments.log):
+        raise ValueError("--action, --judge and --log need --guard.\nAdd --guard nan,inf,big")
     threshold = arguments.guard_threshold
     if threshold is not None and not (arguments.guard or {}).get("big_is_error"):
         raise ValueError("--guard-threshold needs --guard with big.\nAdd --guard nan,inf,big")
@@ -221,7 +226,8 @@ def run(arguments: argparse.Namespace) -> Callable[[], int]:
     guard = None
     if arguments.guard is not None:
         action = arguments.action or "raise"
-        guard = {**arguments.guard, "action": action, "log": arguments.log}
+        judge = arguments.judge or "node"
+        guard = {**arguments.guard, "action": action, "judge": judge, "log": arguments.log}
         if threshold is not None:
             guard["big_threshold"] = threshold
     settings = {

@@ -167,6 +167,9 @@ class guarding:
         self.guarded = self.left = 0
         self._undo: Callable[[], None] | None = None
 
+    def __repr__(self) -> str:
+        return f"<guarding: {self.guarded} functions guarded, {self.left} left as they are>"
+
     def guard(self, mode: Any) -> GuardMode:
         """Return a guard with the linker and the rewrites of another mode.
 

@@ -18,7 +18,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.tensor.basic import TensorFromScalar
 
-from theanoguard._arguments import did_you_mean
+from theanoguard._arguments import did_you_mean, shown
 from theanoguard._event import GuardEvent
 from theanoguard._provenance import thawed_variables, user_stacklevel
 from theanoguard._pytensor import Function, Variable, config, scalar_ops_of
@@ -449,7 +449,7 @@ def _split_exempt(exempt: Any) -> tuple[tuple[str, ...], tuple[type, ...], str |
             classes = " or ".join(dict.fromkeys(type(op).__name__ for op in _operations(item)))
             raise TypeError(
                 "exempt takes variables, patterns of names, and classes of operations, "
-                f"not {item!r}{classes and f'; pass the class {classes}'}"
+                f"not {shown(item)}{classes and f'; pass the class {classes}'}"
             )
     return tuple(names), tuple(ops), token
 

@@ -312,6 +312,7 @@ class Reporter:
             path=tuple(PathStep(str(frame.node.op), frame.step) for frame in observation.frames),
             call=self.calls,
             function=self.fgraph.name,
+            update_of=None if node is None or observation.frames else self.named_update(variable),
         )
         kinds = {"nan": slice(0, 1), "inf": slice(1, 2), "big": slice(1, 3)}[counts.kind]
 
@@ -334,6 +335,16 @@ class Reporter:
             earlier=self.earlier_inputs(),
             counts_as_big=counts.kind == "inf" and not self.policy.inf,
         )
+
+    def named_update(self, variable: Variable) -> str | None:
+        """Return the name of the shared variable whose new value a variable is, or None."""
+        updates = getattr(self.fgraph, "update_mapping", None) or {}
+        updated = (
+            updates[i]
+            for i, out in enumerate(self.fgraph.outputs)
+            if out is variable and i in updates
+        )
+        return next((self.fgraph.inputs[i].name for i in updated), None)
 
     def act_on(self, trip: Trip) -> GuardError | None:
         """Do what the policy says about a trip; return the error to be raised, or None."""

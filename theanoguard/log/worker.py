@@ -1,12 +1,12 @@
 """Which worker this is, and its task: the names by which a log tells many processes apart."""
 
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
 from theanoguard._arguments import checked
-from theanoguard._context import setting
+from theanoguard._context import block, setting
 
 MAX_NAME = 200
 """Characters that a name may have in a log."""
@@ -15,7 +15,8 @@ _task: ContextVar[str | None] = ContextVar("theanoguard_task", default=None)
 
 
 @checked
-def task(name: str) -> AbstractContextManager[None]:
+@block
+def task(name: str) -> Iterator[None]:
     """Name the current task in the log: events inside the block get this name.
 
     The name applies to the thread that enters the block.  A Dask task has the name of its key
@@ -43,7 +44,8 @@ def task(name: str) -> AbstractContextManager[None]:
     ['fold 3']
     >>> folder.cleanup()
     """
-    return setting(_task, str(name))
+    with setting(_task, name):
+        yield
 
 
 def whereabouts() -> dict[str, Any]:

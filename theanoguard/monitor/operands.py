@@ -9,6 +9,7 @@ import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 
+from theanoguard._event import row_name
 from theanoguard._naming import name_of as formula
 from theanoguard._provenance import lookup
 from theanoguard._shown import brief
@@ -132,13 +133,21 @@ def short(value: Any, most: int = 300) -> str:
 
 
 def called(fgraph: FunctionGraph, variable: Variable) -> str:
-    """Return the user's name of a variable, its role, its expression or a formula."""
-    if name := name_of(fgraph, variable):
-        return name
-    for output, old in fgraph.update_mapping.items():
-        if fgraph.outputs[output] is variable:
-            return f"update of {fgraph.inputs[old].name or fgraph.inputs[old]}"
-    return formula(variable, own=lambda v: name_of(fgraph, v) or _expression(fgraph, v))
+    """Return what a variable of a compiled graph is called: as :meth:`GraphModel.called`.
+
+    Without a name and an expression, it is a formula.
+    """
+    position = next((i for i in fgraph.update_mapping if fgraph.outputs[i] is variable), None)
+    old = None if position is None else fgraph.inputs[fgraph.update_mapping[position]]
+    name, written = name_of(fgraph, variable), lookup(fgraph, variable).expression
+    if not name and written is None:
+        written = formula(variable, own=lambda v: name_of(fgraph, v) or _expression(fgraph, v))
+    return row_name(name, written, None if old is None else old.name or str(old))
+
+
+def made_by(fgraph: FunctionGraph, node: Apply) -> str:
+    """Return what the outputs of a node are called."""
+    return ", ".join(dict.fromkeys(called(fgraph, v) for v in node.outputs))
 
 
 def _expression(fgraph: FunctionGraph, variable: Variable) -> str | None:
@@ -160,7 +169,7 @@ def operands(fgraph: FunctionGraph, step: Step | None) -> list[Operand]:
     if step is None:
         return []
     return [
-        Operand(verb, called(fgraph, variable), value)
+        Operand(verb, name_of(fgraph, variable) or called(fgraph, variable), value)
         for verb, variables, values in (
             ("read", step.node.inputs, step.inputs),
             ("wrote", step.node.outputs, step.outputs or ()),

@@ -17,8 +17,8 @@ from textual.widgets import DataTable, Footer, Header, Static
 
 from theanoguard._provenance import SourceLine, lookup
 from theanoguard._provenance.places import brief_place
-from theanoguard._text import cut
-from theanoguard.monitor.operands import CONTEXT, called, operands, short, source_around
+from theanoguard._text import cut, cut_apart
+from theanoguard.monitor.operands import CONTEXT, made_by, operands, short, source_around
 from theanoguard.monitor.stepper import Stepper
 
 BAD = "bold #ff8a80"  # (readable on both backgrounds of a table)
@@ -119,10 +119,11 @@ class StepScreen(App):
         graph, values = self.query_one("#graph"), self.query_one("#values")
         graph.add_column("Step", width=6)
         graph.add_columns("Expression", "Line", "Operation")
-        for node in self.order:
-            name, source = called(self.stepper.fgraph, node.outputs[0]), self.source_of(node)
+        names = [made_by(self.stepper.fgraph, node) for node in self.order]
+        for node, name in zip(self.order, cut_apart(names, 32), strict=True):
+            source = self.source_of(node)
             line = "" if source is None else brief_place(source)
-            graph.add_row("", *map(Text, (cut(name, 32), cut(line, 20), cut(node.op, 40))))
+            graph.add_row("", *map(Text, (name, cut(line, 20), cut(node.op, 40))))
         values.add_columns("", "Name", "NaN and Inf", "Range", "Type", "Values")
         graph.focus()
         self.show()
@@ -230,8 +231,9 @@ class StepScreen(App):
             self.query_one("#graph").move_cursor(row=self.row[stepper.node])
         self.query_one("#where").update(Text(self.where()))
         self.query_one("#source").update(self.source())
-        for operand in operands(stepper.fgraph, stepper.step):
-            name, value = cut(operand.name, 24), cut(short(operand.value), 40)
+        shown = operands(stepper.fgraph, stepper.step)
+        for operand, name in zip(shown, cut_apart([o.name for o in shown], 24), strict=True):
+            value = cut(short(operand.value), 40)
             cells = (operand.verb, name, operand.bad, operand.range, operand.type, value)
             values.add_row(*(Text(cell, BAD if operand.is_bad else "") for cell in cells))
         if self.error is not None:
@@ -245,8 +247,8 @@ class StepScreen(App):
         node = self.stepper.node
         if node is None:
             return f"before the first of {len(self.order)} nodes"
-        name = called(self.stepper.fgraph, node.outputs[0])
-        return f"step {self.stepper.number}, {cut(name, 50)}, {cut(node.op)}"
+        name = made_by(self.stepper.fgraph, node)
+        return f"step {self.stepper.number}, {cut_apart([name], 50)[0]}, {cut(node.op)}"
 
     def source(self) -> Text:
         """Return the source around the current step, with its expression underlined."""

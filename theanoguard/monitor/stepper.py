@@ -28,9 +28,9 @@ from theanoguard._pytensor import (
     single_thunk,
 )
 from theanoguard._shown import bounded, html_table
-from theanoguard._text import cut, text_width
+from theanoguard._text import cut, cut_apart, text_width
 from theanoguard.guard.pausing import unguarded
-from theanoguard.monitor.operands import Step, called, is_bad, name_of, operands, short
+from theanoguard.monitor.operands import Step, is_bad, made_by, name_of, operands, short
 from theanoguard.operations.names import op_name
 
 #: Bytes of values that are kept for stepping back, by default.
@@ -540,9 +540,11 @@ class Stepper:
 
     def _repr_html_(self) -> str:
         heads = ("", "Name", "NaN and Inf", "Range", "Type", "Values")
+        shown = operands(self.fgraph, self.step)
+        names = cut_apart([o.name for o in shown], 60)
         rows = [
-            (o.verb, cut(o.name, 60), o.bad, o.range, o.type, cut(short(o.value), 60))
-            for o in operands(self.fgraph, self.step)
+            (o.verb, name, o.bad, o.range, o.type, cut(short(o.value), 60))
+            for o, name in zip(shown, names, strict=True)
         ]
         return html_table(self.where(), heads, rows, "inputs and outputs have all of them.")
 
@@ -553,7 +555,7 @@ class Stepper:
         if step is None:
             return f"before the first of {nodes}"
         name = self.fn.name or "the function"
-        made = cut(called(self.fgraph, step.node.outputs[0]), 50)
+        [made] = cut_apart([made_by(self.fgraph, step.node)], 50)
         text = f"step {step.number}, {made}, {cut(step.node.op, 40)}, of {nodes} of {name}"
         source = lookup(self.fgraph, step.node).source
         return "\n  ".join([text, *(source_lines(source, text_width() - 2) if source else ())])

@@ -10,9 +10,9 @@ import numpy as np
 
 from theanoguard._provenance import lookup
 from theanoguard._provenance.places import source_text
-from theanoguard._text import cut, printable
+from theanoguard._text import cut, cut_apart, printable
 from theanoguard.monitor import Stepper
-from theanoguard.monitor.operands import Operand, called, counted, operands, short, source_around
+from theanoguard.monitor.operands import Operand, counted, made_by, operands, short, source_around
 from theanoguard.view.inspecting import page
 
 BINS = 30
@@ -138,7 +138,7 @@ class StepView:
             return
         node = stepper.step.node
         found = lookup(stepper.fgraph, node)
-        name = called(stepper.fgraph, node.outputs[0])
+        name = made_by(stepper.fgraph, node)
         title = f"<b>{_text(cut(name))}</b>, {_text(cut(node.op, 60))}"
         line = (
             f": <code>{_text(source_text(found.source))}</code>" if found.source is not None else ""
@@ -150,8 +150,9 @@ class StepView:
         for title in ("Name", "NaN and Inf", "Range", "Values", "Type", "Histogram"):
             yield f"<th>{title}</th>"
         yield "</tr>"
-        for operand in operands(stepper.fgraph, stepper.step):
-            yield _row(operand)
+        shown = operands(stepper.fgraph, stepper.step)
+        names = cut_apart([operand.name for operand in shown], 24)
+        yield from map(_row, shown, names)
         yield "</table>"
         if self._note is not None:
             yield f"<p>{_text(self._note)}</p>"
@@ -167,11 +168,11 @@ class StepView:
             yield f"<b>{shown}</b>" if is_here else shown
 
 
-def _row(operand: Operand) -> str:
+def _row(operand: Operand, name: str) -> str:
     wrong = ' class="tg-wrong"' if operand.is_bad else ""
     cells = (
         operand.verb,
-        f"<i>{_text(cut(operand.name, 24))}</i>",
+        f"<i>{_text(name)}</i>",
         f"<span{wrong}>{_text(operand.bad)}</span>",
         _text(operand.range),
         f"<code>{_text(cut(short(operand.value), 40))}</code>",

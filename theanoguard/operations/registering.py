@@ -9,6 +9,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.scalar.basic import ScalarOp
 
+from theanoguard._arguments import checked
 from theanoguard.operations.elementwise import Elementwise
 from theanoguard.operations.facts import SCALARS, Domain, Kind, Scalar, register
 from theanoguard.operations.reductions import Slices
@@ -40,6 +41,7 @@ class Stated(Dependence):
 DEPENDS = {"everything": ANYTHING, "elements": Elementwise(), "slices": Slices()}
 
 
+@checked
 def register_operation(
     operation: type[Op],
     *,

@@ -100,6 +100,11 @@ class Print(pytensor.printing.Print):
         super().__init__(message, attrs, global_fn)
         self.transparent = bool(transparent)
 
+    def __repr__(self) -> str:
+        return f"Print{{{self.message!r}}}"  # (PyTensor's shows the address of the function)
+
+    __str__ = __repr__
+
     def make_node(self, x: Any) -> Apply:
         if not isinstance(x, Variable):
             x = pt.as_tensor_variable(x)

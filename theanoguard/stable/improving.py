@@ -17,6 +17,7 @@ from theanoguard._arguments import checked, filtered, refuse
 from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._exact.balls import NONE, to_floats
 from theanoguard._exact.twin import evaluate
+from theanoguard._progress import searching
 from theanoguard._provenance.designating import made_by_grad
 from theanoguard._shown import displayed
 from theanoguard._steps import as_raised
@@ -81,6 +82,7 @@ class Improvement:
 
 
 @checked
+@searching("improve")
 def improve(
     expression: Variable, inputs: Mapping[Variable, Any], *, seconds: float = 1.0
 ) -> Improvement | None:

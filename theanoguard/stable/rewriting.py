@@ -10,6 +10,7 @@ from theanoguard._arguments import checked
 from theanoguard._graph import scalar_class
 from theanoguard._lint import GraphBounds
 from theanoguard._naming import name_of
+from theanoguard._progress import searching
 from theanoguard._provenance import SourceLine, source_line, stack_traces
 from theanoguard._provenance.backward import gradient_frame
 from theanoguard._shown import displayed
@@ -86,6 +87,7 @@ class Stabilization:
 
 
 @checked
+@searching("stabilize")
 def stabilize(graph: Variable | Sequence[Variable], *, floors: bool = False) -> Stabilization:
     """List the formulas of a graph that stable functions can replace.
 

@@ -382,6 +382,9 @@ class GradientGuard:
         self._events: deque[GradientEvent] = deque(maxlen=max_events)
         self._lock = Lock()
 
+    def __repr__(self) -> str:
+        return f"<GradientGuard: action={self.action!r}, {self.history.steps} steps>"
+
     @checked
     def __call__(
         self, grads: Sequence[Variable], params: Sequence[Variable | str] | None = None

@@ -11,13 +11,14 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor import config
-from pytensor.compile.mode import Mode
+from pytensor.compile.mode import Mode, optdb
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply, Variable
 from pytensor.link.c.op import COp
 from pytensor.tensor.type import TensorType
 
 from theanoguard._pytensor import input_shapes
+from theanoguard._pytensor.on_demand import LoadModule
 
 FLOATS = ("float32", "float64")
 
@@ -166,7 +167,7 @@ def scalar_output(output: str, dtype: str, value: str, fail: str) -> str:
     """
 
 
-class _OverArrays(COp):
+class OverArrays(COp):
     """Base class of the operations below: any number of dense arrays of floats."""
 
     __props__: tuple[str, ...] = ()
@@ -188,7 +189,7 @@ class _OverArrays(COp):
         return _KERNELS
 
 
-class _OfEach(_OverArrays):
+class _OfEach(OverArrays):
     """Numbers of each input: an entry of a float64 vector, or a row of a matrix."""
 
     width: int | None = None
@@ -238,7 +239,7 @@ class SquaredNorms(_OfEach):
         return [pt.cast(2 * g[i] * x, x.type.dtype) for i, x in enumerate(inputs)]
 
 
-class FirstBad(_OverArrays):
+class FirstBad(OverArrays):
     """The number of the first input with a NaN, an Inf or too large a value; -1 if there is none.
 
     Parameters
@@ -336,7 +337,7 @@ class Keep(COp):
         return (1,)
 
 
-class ScaleEach(_OverArrays):
+class ScaleEach(OverArrays):
     """Each array times its factor; the array itself, not copied, where the factor is one.
 
     A factor of zero makes zeros, of NaN and Inf too.  The factors are a float64 vector with an
@@ -471,6 +472,13 @@ class Summarise(_OfEach):
 squared_norms = SquaredNorms()
 keep = Keep()
 
+optdb.register(
+    "theanoguard_load_numba_training",
+    LoadModule("theanoguard.training.numba"),
+    "numba",
+    position=0.0,
+)
+
 
 def scale_each(factors: Any, arrays: Sequence[Variable]) -> list[Variable]:
     """Return the arrays, each times its factor; see :class:`ScaleEach`."""
@@ -481,7 +489,7 @@ _GROUP = 8
 
 
 @cache
-def _compiled(op: _OverArrays, dtype: str) -> tuple[Callable, Lock, np.ndarray]:
+def _compiled(op: OverArrays, dtype: str) -> tuple[Callable, Lock, np.ndarray]:
     """Return a compiled function that applies an operation to a group of flat arrays."""
     arrays = [pt.vector(dtype=dtype) for _ in range(_GROUP)]
     mode = Mode("cvm" if config.cxx else "vm", None)
@@ -491,7 +499,7 @@ def _compiled(op: _OverArrays, dtype: str) -> tuple[Callable, Lock, np.ndarray]:
     return fn, Lock(), np.zeros(0, dtype)
 
 
-def _apply(op: _OverArrays, arrays: Sequence[Any]) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+def _apply(op: OverArrays, arrays: Sequence[Any]) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
     """Yield what an operation makes of groups of arrays, with the positions of the arrays."""
     by_dtype: dict[str, list[tuple[int, np.ndarray]]] = {}
     for i, array in enumerate(arrays):

@@ -22,8 +22,10 @@ from pytensor.graph.op import Op
 from pytensor.tensor.type import DenseTensorType
 
 from theanoguard._arguments import Count, check_choice, checked
+from theanoguard._context import block
 from theanoguard._event import GuardEvent
 from theanoguard._pytensor import Function, input_shapes, take_class
+from theanoguard._text import cut
 from theanoguard._values import listed
 from theanoguard.guard import events_of
 from theanoguard.guard.history import Recording
@@ -215,6 +217,9 @@ class Watch:
         self._bad: set[tuple[str, str]] = set()
         self._sources = [_Source(partial(_gradient_events, guard)) for guard in guards]
         self._make_locks()
+
+    def __repr__(self) -> str:
+        return f"<Watch of {cut(', '.join(self.names), 60)}: {self.steps} steps>"
 
     def _make_locks(self) -> None:
         self._lock = threading.RLock()
@@ -490,7 +495,7 @@ class WatchSettings(TypedDict, total=False):
 
 
 @checked
-@contextmanager
+@block
 def watching(
     function: Function,
     params: Sequence[SharedVariable] | None = None,

@@ -192,9 +192,10 @@ def _written_lines(model: GraphModel, depth: int = -1) -> Iterator[tuple[str, st
         shown, is_new = model.variables[key], key not in numbers
         number = numbers.setdefault(key, len(numbers))
         node = model.maker(shown)
-        line = f"{before}{branch}{_label(shown, node)} [id {number}]"
+        called = cut(model.called(shown) or shown.value or shown.label, MOST_LEFT)
+        line = f"{before}{branch}{called} [id {number}]"
         beside = render(model.objects[key], line) if is_new else ""
-        if is_new and node is not None:
+        if is_new and node is not None and node.op:
             beside += f"  compiled: {cut(node.op)}"
         yield line, beside.lstrip()
         operands = node.inputs if node is not None else []
@@ -211,17 +212,6 @@ def _written_lines(model: GraphModel, depth: int = -1) -> Iterator[tuple[str, st
 
 _BRANCH, _LAST, _BELOW, _SPACE = " ├─ ", " └─ ", " │  ", "    "
 """How PyTensor draws a tree."""
-
-
-def _label(shown: VariableModel, node: NodeModel | None) -> str:
-    """Return the name of a row, and its expression where that is another."""
-    if node is None:
-        return shown.name or shown.value or shown.label
-    written = " ".join((node.written or node.op).split())
-    name = shown.name
-    # (PyTensor calls the result of ``x.mean()`` "mean")
-    is_named = name is not None and name != written and f"{name}(" not in written
-    return cut(f"{name} = {written}" if is_named else written, MOST_LEFT)
 
 
 def _beside(

@@ -15,7 +15,7 @@ from pytensor.graph.type import Type
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 
-from theanoguard._event import GuardEvent
+from theanoguard._event import GuardEvent, row_name
 from theanoguard._graph import role_of
 from theanoguard._json import from_plain, to_plain
 from theanoguard._provenance import Provenance, lookup
@@ -205,6 +205,19 @@ class GraphModel:
     def maker(self, variable: VariableModel) -> NodeModel | None:
         """The node that computes a variable, None for a root."""
         return None if variable.owner is None else self.nodes.get(variable.owner)
+
+    def called(self, variable: VariableModel) -> str:
+        """What every view calls a computed variable: its name with its expression; "" if unknown.
+
+        An update has the name of its shared variable: ``W1 <- p - 0.1 * g``.
+        """
+        known, node = variable.provenance, self.maker(variable)
+        name, written = variable.name, None if node is None else node.written
+        if known is not None:
+            name = name or (known.name if known.own_name else None)
+            written = written or known.expression
+        old = None if variable.update_of is None else self.variables[variable.update_of]
+        return row_name(name, written, None if old is None else old.name or old.label)
 
     def in_order(self) -> list[NodeModel]:
         """The nodes in the order of execution."""

@@ -161,7 +161,7 @@ def profile_nodes(fn: Function) -> Profile:
             "Compile it with pytensor.function(..., profile=True) and call it first."
         )
     fgraph = fn.maker.fgraph
-    model = graph_model(fn, with_provenance=False)
+    model = graph_model(fn)
     storage_map = getattr(fn.vm, "storage_map", None) or {}
     total = sum(node.seconds or 0.0 for node in model.nodes.values())
     rows = []
@@ -178,7 +178,7 @@ def profile_nodes(fn: Function) -> Profile:
                 calls=node.calls or 0,
                 impl="C" if (stats.apply_cimpl or {}).get(live) else "Py",
                 bytes=_allocated(live, stats.variable_shape, storage_map),
-                name=(provenance.name if provenance.own_name else None) or provenance.expression,
+                name=model.called(model.variables[node.outputs[0]]) or None,
                 source=provenance.source,
             )
         )

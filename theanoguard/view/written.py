@@ -1,6 +1,6 @@
 """The graph as the user wrote it, with what is known of the compiled graph."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -132,7 +132,9 @@ class _Rows:
             for equal in (variable, *self.tracker.equals(variable)):
                 row = self.row(equal)
                 found = self.made_by.get(row)
-                if row in self.operands and (found is None or found.statistics is None):
+                if row in self.operands and (
+                    found is None or (found.statistics is None and known.statistics is not None)
+                ):
                     self.made_by[row] = known
 
     def place_marks(self, compiled: GraphModel, cause: Provenance | None) -> bool:
@@ -140,7 +142,8 @@ class _Rows:
         places = _Places(self)
         for variable, part in _marked(compiled):
             equals = [variable, *self.tracker.equals(variable)]
-            found = [places.of(cause), places.of(part.provenance), *map(self.row, equals)]
+            rows = [*map(self.row, equals)]
+            found = [places.of(cause, rows), places.of(part.provenance, rows), *rows]
             near = [*map(self.inside.get, equals), places.on_line(part.provenance)]
             if not self._mark([*found, *near], part.events):
                 return False
@@ -211,8 +214,8 @@ class _Rows:
         made = None if known is None else compiled.maker(known)
         return NodeModel(
             key=key,
-            op=str(node.op) if made is None else made.op,
-            op_type=type(node.op).__name__ if made is None else made.op_type,
+            op="" if made is None else made.op,
+            op_type="" if made is None else made.op_type,
             inputs=[keys[v] for v in self.operands[variable]],
             outputs=[keys[variable]],
             order=order,
@@ -231,18 +234,20 @@ class _Places:
     """The rows by what is known of where they were written."""
 
     def __init__(self, rows: _Rows) -> None:
-        self.by_expression: dict[tuple, Variable] = {}
+        self.by_expression: dict[tuple, list[Variable]] = {}
         self.by_line: dict[tuple, Variable] = {}
         for row in rows.operands:
             known = rows.tracker.lookup(row)
-            self.by_expression.setdefault((known.source, known.expression), row)
+            self.by_expression.setdefault((known.source, known.expression), []).append(row)
             if known.source is not None:
                 self.by_line.setdefault((known.source.file, known.source.line), row)
 
-    def of(self, known: Provenance | None) -> Variable | None:
+    def of(self, known: Provenance | None, rows: Collection[Variable]) -> Variable | None:
+        """Return the row of an expression; of equal ones in a loop, that in `rows`."""
         if known is None or known.expression is None:
             return None
-        return self.by_expression.get((known.source, known.expression))
+        found = self.by_expression.get((known.source, known.expression), [])
+        return next((row for row in found if row in rows), found[0] if found else None)
 
     def on_line(self, known: Provenance | None) -> Variable | None:
         source = known and known.source

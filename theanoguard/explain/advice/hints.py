@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from theanoguard._arguments import checked
 from theanoguard._faults import code_of
 from theanoguard._provenance.source import SourceLine, expression_of
 from theanoguard._text import number_text
@@ -151,6 +152,7 @@ class Rule:
 _rules: dict[str, list[Rule]] = {}
 
 
+@checked
 def register_hint(op: str | type, key: str, when: Callable[[Situation], bool], text: str) -> None:
     """Add a rule for an operation.
 

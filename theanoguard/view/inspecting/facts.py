@@ -10,13 +10,13 @@ from theanoguard.view.model import GraphModel, NodeModel, VariableModel
 
 
 def label(model: GraphModel, variable: VariableModel) -> str:
-    """Return what a row is called: the operation, or the root's own label."""
+    """Return what a row is called: its name with its expression, or the compiled operation."""
     node = model.maker(variable)
     if node is None:
         named = variable.value if variable.kind == "constant" else variable.name
         return named or variable.label
     if node.written is not None:
-        return node.written
+        return model.called(variable)
     return node.op if len(node.outputs) == 1 else f"{node.op}.{variable.index}"
 
 
@@ -31,23 +31,24 @@ def user_name(variable: VariableModel) -> str:
 
 
 def role(model: GraphModel, variable: VariableModel) -> str:
-    """Return what a variable is to its function, with its name: ``output loss``.
-
-    An update is named after its shared variable, a gradient after the cost.
-    """
-    name = user_name(variable)
+    """Return what a variable is to its function: ``output``, ``update``, ``gradient of loss``."""
     if variable.update_of is not None:
-        old = model.variables[variable.update_of]
-        return f"update of {old.name or old.label}"
+        return "update"
     if variable.is_output and variable.owner is not None:
-        return f"output {name}".rstrip()
+        return "output"
     if variable.kind == "shared":
         return "shared variable"
     backward = None if variable.provenance is None else variable.provenance.backward
-    if variable.owner is not None and backward is not None:
-        cost = f"gradient of {backward.cost}" if backward.cost else "gradient"
-        return f"{cost}: {name}" if name else cost
-    return name if variable.owner is not None else ""
+    if variable.owner is None or backward is None:
+        return ""
+    return f"gradient of {backward.cost}" if backward.cost else "gradient"
+
+
+def beside(model: GraphModel, variable: VariableModel) -> str:
+    """Return what is said beside the label: the name of what an operation computes, or the role."""
+    node, said = model.maker(variable), role(model, variable)
+    called = model.called(variable) if node is not None and node.written is None else ""
+    return f"output {called}".rstrip() if said == "output" else called or said
 
 
 def place(variable: VariableModel) -> str | None:
@@ -111,7 +112,7 @@ def short_type(variable: VariableModel) -> str:
 def _kinds(model: GraphModel, variable: VariableModel) -> Iterator[str]:
     yield variable.kind
     told = role(model, variable)
-    if told and told not in (user_name(variable), "shared variable"):
+    if told not in ("", "shared variable"):
         yield told
 
 

@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Union
 
 from theanoguard._provenance import Provenance, SourceLine
-from theanoguard.view.inspecting.facts import label, user_name
+from theanoguard.view.inspecting.facts import label
 from theanoguard.view.model import GraphModel
 
 MOST = 40
@@ -183,4 +183,4 @@ def _call(item: str | Group, model: GraphModel) -> str:
     if isinstance(item, Group):
         return item.title
     variable = model.variables[model.nodes[item].outputs[0]]
-    return user_name(variable) or label(model, variable)
+    return model.called(variable) or label(model, variable)

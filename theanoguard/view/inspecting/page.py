@@ -15,12 +15,12 @@ from theanoguard._shown import MOST
 from theanoguard._text import cut, printable
 from theanoguard.explain.text.color import BLUE, BOLD_RED, DIM, GREEN
 from theanoguard.view.inspecting.facts import (
+    beside,
     events,
     facts,
     label,
     place,
     rewrites,
-    role,
     short_type,
     user_name,
 )
@@ -257,8 +257,8 @@ def _plain_row(outline: Outline, key: str) -> str:
     variable = model.variables[key]
     parts = [f"<mark>{text(cut(event))}</mark>" for event in events(model, variable)]
     parts.append(f"<b>{text(cut(label(model, variable), _LABEL))}</b>")
-    if called := role(model, variable):
-        parts.append(f"<i>{text(cut(called, _LABEL))}</i>")
+    if said := beside(model, variable):
+        parts.append(f"<i>{text(cut(said, _LABEL))}</i>")
     parts.append(f"<small>{key} {text(cut(short_type(variable), _LABEL))}</small>")
     if line := place(variable):
         parts.append(f"<code>{text(cut(line, _LABEL))}</code>")
@@ -322,7 +322,7 @@ def _graph_data(
                 "key": key,
                 "label": word(cut(label(part.model, variable))),
                 "name": word(cut(user_name(variable))),
-                "role": word(cut(role(part.model, variable))),
+                "role": word(cut(beside(part.model, variable))),
                 "type": word(cut(short_type(variable))),
                 "line": word(place(variable)),
                 "value": str(variable.statistics or ""),

@@ -148,7 +148,7 @@
     }));
     const home = thing.view !== at ? [button("Show it with all around it", () => reveal(chosen))] : [];
     panel.replaceChildren(
-      make("p", { class: "tg-chosen-name" }, [...new Set([thing.role || thing.name, thing.label, thing.key])].join(" ").trim()),
+      make("p", { class: "tg-chosen-name" }, [...new Set([thing.label, thing.role, thing.key])].join(" ")),
       listed(facts), ...inside, ...home,
     );
     host.dispatchEvent(new CustomEvent("tg-chosen", { bubbles: true, detail: linked[thing.key] ?? [] }));

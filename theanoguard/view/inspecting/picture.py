@@ -18,11 +18,11 @@ from theanoguard._pytensor import Function
 from theanoguard._text import cut
 from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.facts import (
+    beside,
     events,
     facts,
     label,
     place,
-    role,
     short_type,
     user_name,
 )
@@ -173,7 +173,7 @@ class _Graph:
             "key": key,
             "label": cut(label(model, variable)),
             "name": cut(name),
-            "role": cut(role(model, variable)),
+            "role": cut(beside(model, variable)),
             "line": place(variable) or "",
             "type": short_type(variable),
             "bad": key in self.bad,
@@ -187,15 +187,20 @@ class _Graph:
         thing = self.drawing.things[number]
         node = self.model.nodes.get(key)
         variable = self.model.variables[node.outputs[0] if node is not None else key]
-        lines = [thing["role"] or thing["name"], thing["label"] if node is not None else ""]
-        if node is None:
-            lines = [thing["name"] or thing["label"], thing["role"] or variable.kind]
-        lines = [cut(line, _LETTERS) for line in dict.fromkeys(lines) if line]
+        said = thing["role"] or ("" if node is not None else variable.kind)
+        names = (thing["label"], said)
+        if node is not None and node.written is None:
+            names = (said, thing["label"])
+        lines = [cut(line, _LETTERS) for line in names if line]
         lines += [cut(event, _LETTERS) for event in thing["events"][:1]]
         shapes = [short_type(self.model.variables[k]) for k in (node.outputs if node else [key])]
-        named = thing["name"] if node is None else thing["role"] or thing["name"]
-        said = [named, thing["label"], ", ".join(shapes), thing["line"]]
-        hint = "; ".join(dict.fromkeys(text for text in (*said, *thing["events"]) if text))
+        told = [
+            *names[: 1 + (node is not None)],
+            ", ".join(shapes),
+            thing["line"],
+            *thing["events"],
+        ]
+        hint = "; ".join(dict.fromkeys(text for text in told if text))
         kind = "tg-node" if node is not None else "tg-root"
         return Box(lines, (kind, *self.marks([key])), hint, number)
 

@@ -9,7 +9,7 @@
     if (text) element.title = text;
     return element;
   };
-  const heads = ["!", "Expression", "Line", "Name and role", "Type", "Last value"].map((text) =>
+  const heads = ["!", "Expression", "Line", "Role or name", "Type", "Last value"].map((text) =>
     make("span", { role: "columnheader", title: text === "!" ? "Mark" : text }, text));
   const tree = make("div", { role: "rowgroup", class: "tg-body" });
   const grid = make(
@@ -73,12 +73,11 @@
     const row = rowOf(item);
     const { path, bad } = marks[item.graph];
     const css = bad.has(item.row) ? "tg-bad" : path.has(item.row) ? "tg-path" : "";
-    const name = words[row.role] || (row.home < 0 ? "" : words[row.name]);
     return [
       markOf(row.events),
       first(item, words[row.label], css),
       lineOf(words[row.line]),
-      cell("tg-name", name === words[row.label] ? "" : name),
+      cell("tg-name", words[row.role]),
       item.away ? cell("tg-key", `${row.key} ↗`) : cell("tg-type", words[row.type]),
       cell("tg-value", row.value),
     ];
