@@ -4,7 +4,7 @@
     python -m benchmarks.formulas --fpbench CHECKOUT --write
 
 The sets are named in ``SETS``; FPBench's cores are read from a checkout of
-https://github.com/FPBench/FPBench.  ``--write`` writes the table into ``docs/formulas.rst``.
+https://github.com/FPBench/FPBench.  ``--write`` writes ``docs/measurements/formulas.txt``.
 
 Each problem is a formula, inputs at which it is inaccurate, and a range.  ``improve`` sees the
 formula and the inputs.  Then value and gradient are compared with exact arithmetic at random points
@@ -41,7 +41,7 @@ LOST_BITS = 16.0
 """The cores of FPBench that lose more are counted."""
 MODES = {"as written": Mode("py", None), "rewritten": Mode("py", "fast_run")}
 FORMULAS = Path(__file__).with_suffix(".txt")
-PAGE = Path(__file__).parents[1] / "docs" / "formulas.rst"
+PAGE = Path(__file__).parents[1] / "docs" / "measurements" / "formulas.txt"
 DATA = PAGE.with_suffix(".json")
 
 
@@ -340,7 +340,7 @@ HEAD = ["set", "as written", "rewritten", "improved", "worse", "median s", "larg
 
 
 def written_page(summaries: list[list[str]], details: dict[str, list[Row]]) -> None:
-    """Write the tables into the page, between the marks; sets that were not measured stay."""
+    """Write the tables of the page; sets that were not measured stay."""
     kept = json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else {}
     for cells in summaries:
         kept.setdefault("sets", {})[cells[0]] = cells
@@ -361,12 +361,7 @@ def written_page(summaries: list[list[str]], details: dict[str, list[Row]]) -> N
     head = ["formula", "as written", "rewritten", "improved", "its gradient", "found"]
     for name, cells in kept["formulas"].items():
         parts += [f"{SETS[name]}, with their largest errors:", "", *_list_table(head, cells), ""]
-    text, body = PAGE.read_text(encoding="utf-8"), "\n".join(parts)
-    before, _, rest = text.partition(".. begin measured\n")
-    PAGE.write_text(
-        f"{before}.. begin measured\n{body}\n.. end measured{rest.partition('.. end measured')[2]}",
-        encoding="utf-8",
-    )
+    PAGE.write_text("\n".join(parts).strip("\n") + "\n", encoding="utf-8")
 
 
 def _list_table(head: list[str], rows: list[list[str]]) -> Iterator[str]:
@@ -384,7 +379,7 @@ def main() -> None:
     parser.add_argument("sets", nargs="*", metavar="SET")
     parser.add_argument("--points", type=int, default=200)
     parser.add_argument("--fpbench", type=Path, metavar="CHECKOUT")
-    parser.add_argument("--write", action="store_true", help="write docs/formulas.rst")
+    parser.add_argument("--write", action="store_true", help="write the tables of docs")
     parser.add_argument("-v", "--verbose", action="store_true")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
