@@ -460,13 +460,16 @@ def _built(node: Apply) -> None:
         raise
 
 
+SWALLOWING = ("__add__", "__sub__", "__mul__", "__pow__", "__mod__")
+"""Operators of PyTensor's variables that take any TypeError for "not supported"."""
+
+
 def _inside_operator() -> bool:
-    """Whether an operator of Python's, such as ``__add__`` of a variable, is being run."""
+    """Whether an operator that swallows errors is being run."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and not is_user_file(frame.f_code.co_filename):
-        name, file = frame.f_code.co_name, frame.f_code.co_filename
-        if name.startswith("__") and file.endswith("variable.py"):
-            return name not in ("__dot__", "__rdot__")  # called by name
+        if frame.f_code.co_name in SWALLOWING and frame.f_code.co_filename.endswith("variable.py"):
+            return True
         frame = frame.f_back
     return False
 

@@ -333,6 +333,16 @@ def test_backtraces_of_what_has_a_test_value(shim):
     assert file == __file__
 
 
+def test_class_of_the_error_of_a_wrong_test_value(shim):
+    x = shim.tensor.dmatrix("x")
+    for value in (np.ones(3), np.ones((2, 2), complex), object()):
+        x.tag.test_value = value
+        for apply in (shim.tensor.exp, lambda x: x + 1, lambda x: 1 - x, lambda x: x**2, abs):
+            refused = pytest.raises(TypeError, match="The test value of x is no")
+            with shim.change_flags(compute_test_value="raise"), refused:
+                apply(x)
+
+
 @pytest.mark.parametrize("mode", ["FAST_RUN", "FAST_COMPILE"])
 def test_assert_names_operands(mode, shim):
     T = shim.tensor

@@ -395,6 +395,8 @@ def test_indices_are_printed_as_by_theano(shim):
         x[::2]: "x[::int64]",
         x[-1]: "x[Constant{-1}]",
         x[rows]: "AdvancedSubtensor1(x, iv)",
+        T.concatenate([x, x], axis=1): "join(TensorConstant{1}, x, x)",
+        T.join(0, x, x): "join(TensorConstant{0}, x, x)",
         T.set_subtensor(
             x[i], 1
         ): "IncSubtensor{Set;int32}(x, TensorConstant{1}, ScalarFromTensor(i))",

@@ -265,6 +265,9 @@ class SubtensorPrinter(pytensor.printing.Printer):
 
 pprint.assign(Subtensor, SubtensorPrinter())
 pprint.assign(
+    lambda pstate, r: r.owner is not None and str(r.owner.op) == "Join", FunctionPrinter("join")
+)
+pprint.assign(
     Dot(),
     pytensor.printing.OperatorPrinter(pytensor.printing.special["middle_dot"], -1, "left"),
 )

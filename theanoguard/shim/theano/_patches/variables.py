@@ -10,6 +10,8 @@ from pytensor.tensor.type import scalar
 from pytensor.tensor.variable import TensorVariable, _tensor_py_operators
 from pytensor.typed_list.basic import Count, Index, _typed_list_py_operators, length
 
+from theanoguard.testvalue import SWALLOWING
+
 from ..tensor import basic, extra_ops, nlinalg
 from ..tensor.elemwise import check_dropped
 from ..tensor.sort import argsort, local_useless_topk, sort
@@ -146,7 +148,25 @@ def counted(perform):
     return count
 
 
+def raising(operator):
+    """Return an operator that raises the TypeError of a test value, as in Theano."""
+
+    def applied(self, other):
+        try:
+            return operator(self, other)
+        except ValueError as error:
+            if isinstance(error.__cause__, TypeError):
+                raise error.__cause__ from None
+            raise
+
+    return applied
+
+
 PATCHES = [
+    *(
+        Patch(_tensor_py_operators, name, raising(getattr(_tensor_py_operators, name)))
+        for name in SWALLOWING
+    ),
     *(Patch(op, "make_node", as_float(op.make_node)) for op in (Count, Index)),
     *(Patch(op, "perform", counted(op.perform)) for op in (Count, Index)),
     Patch(_typed_list_py_operators, "__len__", lambda self: length(self)),
