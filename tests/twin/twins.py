@@ -79,10 +79,15 @@ class Tally:
     failures: list = field(default_factory=list)
 
 
-def plain_mode(backend):
-    """Return the mode that compiles without a guard what the guard compiles with one."""
-    linker = ("cvm" if pytensor.config.cxx else "vm") if backend == "c" else backend
-    return Mode(linker, "fast_run")
+def plain_mode(backend, linker="cvm"):
+    """Return the mode that compiles without a guard what the guard compiles with one.
+
+    (An operation of C writes into the array of the call before if the linker keeps that, whatever
+    the order of its elements, on which the sums of a product depend.)
+    """
+    if backend == "c" and not pytensor.config.cxx:
+        linker = linker.replace("cvm", "vm")
+    return Mode(linker if backend == "c" else backend, "fast_run")
 
 
 def copied(value):
@@ -257,7 +262,7 @@ class World:
     # -- compiling
 
     def modes(self):
-        plain = plain_mode(self.backend)
+        plain = plain_mode(self.backend, self.settings.get("linker", "cvm"))
         guarded = GuardMode(
             nan_is_error=True,
             inf_is_error=self.settings.get("inf_is_error", True),
