@@ -1,5 +1,8 @@
 """Every operation that indexes, wherever it stands, raises for an index outside as NumPy does."""
 
+import re
+from functools import partial
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -86,9 +89,9 @@ def in_a_loop(op, m, i):
     )
 
 
-def in_a_graph(op, m, i):
+def in_a_graph(op, m, i, inline=False):
     inner = m.type(), i.type()
-    return OpFromGraph([*inner], [op(*inner).sum()])(m, i)
+    return OpFromGraph([*inner], [op(*inner).sum()], inline=inline)(m, i)
 
 
 def in_a_batch(op, m, i):
@@ -109,6 +112,7 @@ PLACES = {
     "bare": lambda op, m, i: op(m, i).sum(),
     "scan": in_a_loop,
     "OpFromGraph": in_a_graph,
+    "OpFromGraph, inline": partial(in_a_graph, inline=True),
     "Blockwise": in_a_batch,
     "IfElse": in_a_branch,
 }
@@ -128,7 +132,7 @@ CASES = [
 def test_an_index_outside_raises_wherever_it_stands(name, backend, caplog):
     op, (kind, inside, outside) = OPERATIONS[name]
     m = pt.dmatrix("m")
-    indices = [kind(place.replace(" ", "_")) for place in PLACES]
+    indices = [kind(re.sub(r"\W+", "_", place)) for place in PLACES]
     outputs = [make(op, m, i) for make, i in zip(PLACES.values(), indices, strict=True)]
     both_branches = backend == "numba" and pytensor.__version__.startswith("3.0")
     mode = GuardMode(backend=backend, big_is_error=False)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
@@ -145,6 +146,7 @@ _MASK_FITS = MaskFits(IndexError, "a boolean index is not as long as the axis th
 
 def check_indices(fgraph: FunctionGraph) -> None:
     """Make a graph that has not been rewritten yet one in which all indices can be checked."""
+    optdb["inline_ofg_expansion"].rewrite(fgraph)  # PyTensor's first, which would hide masks
     open_batches(fgraph)
     check_masks(fgraph)
 
