@@ -70,9 +70,21 @@ def row_name(name: str | None, written: str | None, updated: str | None = None) 
     return written or name or ""
 
 
-def compiled_as(op: str | None) -> str | None:
-    """Return an operation or a node as it is shown where the expression is not known."""
-    return "a fused operation" if op and op.startswith("Composite{") else op
+def compiled_as(node: str | None) -> str | None:
+    """Return a node as it is shown where the expression is not known: a fused one as a formula.
+
+    Examples
+    --------
+    >>> compiled_as("Composite{exp((i0 + i1))}(h, b)"), compiled_as("Log(x)")
+    ('exp((h + b))', 'Log(x)')
+    """
+    found = re.fullmatch(r"Composite\{(.*)\}\((.*)\)", node or "")
+    if found is None:
+        return node
+    formula, operands = found[1], found[2].split(", ")
+    if {int(n) for n in re.findall(r"\bi(\d+)\b", formula)} != {*range(len(operands))}:
+        return "a fused operation"
+    return re.sub(r"\bi(\d+)\b", lambda one: operands[int(one[1])], formula)
 
 
 def _marked(line: Any) -> str | None:
@@ -186,7 +198,8 @@ class GuardEvent:
     @property
     def what(self) -> str:
         """The variable, else the expression, the operation or the role."""
-        return self.variable or self.written or compiled_as(self.op) or self.role
+        op = compiled_as(self.node) if (self.op or "").startswith("Composite{") else self.op
+        return self.variable or self.written or op or self.role
 
     @property
     def title(self) -> str:

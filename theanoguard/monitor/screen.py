@@ -227,8 +227,6 @@ class StepScreen(App):
         self.mark()
         stepper = self.stepper
         values = self.query_one("#values").clear()
-        if stepper.node is not None:
-            self.query_one("#graph").move_cursor(row=self.row[stepper.node])
         self.query_one("#where").update(Text(self.where()))
         self.query_one("#source").update(self.source())
         shown = operands(stepper.fgraph, stepper.step)
@@ -241,6 +239,10 @@ class StepScreen(App):
         elif stepper.done:
             note = f"The call is complete: {cut(short(stepper.result))}\nq returns this result."
         self.say(note, BAD if self.error else "")
+        if stepper.node is not None:  # (once the table is as high as the step leaves it)
+            graph, row = self.query_one("#graph"), self.row[stepper.node]
+            graph.move_cursor(row=row)
+            self.call_after_refresh(graph.move_cursor, row=row)
 
     def where(self) -> str:
         """Return the number of the current step, its expression and its operation."""

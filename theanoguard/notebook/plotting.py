@@ -87,7 +87,7 @@ def _marks(watch: Watch) -> list[Mark]:
         # Statistics are not gathered at every step: the last one before it.
         at = bisect_right(times, (event.epoch or 0, event.batch or 0)) - 1
         step = records[times[max(at, 0)]] if times else watch.steps
-        name = event.variable or event.op or event.role
+        name = event.what
         marks.append((step, f"{event.kind} in {name}, epoch {event.epoch}, batch {event.batch}"))
     return marks
 
