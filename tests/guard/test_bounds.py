@@ -118,10 +118,10 @@ PLACES = {
 }
 
 
-# (To compile for Numba takes long.)
+# (Numba compiles five functions for each.)
 CASES = [
     pytest.param(
-        name, backend, marks=[pytest.mark.deep] if backend == "numba" and name not in FEW else []
+        name, backend, marks=[pytest.mark.slow] if backend == "numba" and name not in FEW else []
     )
     for name in OPERATIONS
     for backend in ("c", "numba")
