@@ -418,6 +418,7 @@ def evaluate(
     decides: bool = False,
     work: float = WORK,
     seconds: float = SECONDS,
+    most_bits: int = MAX_BITS,
 ) -> list[Exact]:
     """Return the exact values of variables of a graph as it was built.
 
@@ -441,6 +442,8 @@ def evaluate(
         Multiplications of 192 bits that are allowed.
     seconds : float, optional
         Limit of processor time.
+    most_bits : int, optional
+        Of the midpoints: more are not tried.
     """
     lookup = live.get if isinstance(live, Mapping) else live
     asked = list(elements) if elements is not None else [None] * len(variables)
@@ -451,7 +454,7 @@ def evaluate(
     start = {v: as_given(value) for v, value in given.items()}
     best: list[Exact | None] = [None] * len(outputs)
     bits = BITS
-    while bits <= MAX_BITS:
+    while bits <= most_bits:
         budget.factor = (bits / BITS) ** 1.3
         context = Context(budget, cotangents, decides)
         try:
@@ -480,6 +483,11 @@ def evaluate(
         if not missing:
             break
         bits += max(missing)
+    else:
+        note = Note("limit", None, f"{int(most_bits / 3.32)} digits of it are not enough")
+        best = [
+            found if found is None or _is_settled(found) else _within(found, note) for found in best
+        ]
     return [found for found in best if found is not None]
 
 
