@@ -1,5 +1,6 @@
 """``GuardMode(history=True)``: since when the numbers are unlike those before, and going back."""
 
+import json
 import pickle
 import tracemalloc
 
@@ -9,10 +10,12 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
 
-from theanoguard import GuardError, GuardMode, bisect
+from theanoguard import GuardError, GuardMode, bisect, inspect_graph
+from theanoguard.cli.main import main
 from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.history.table import FIGURES
-from theanoguard.records import Recording
+from theanoguard.log import read_log
+from theanoguard.records import Explanation, Recording
 from theanoguard.training import recording_of
 
 BACKENDS = ["c", "numba"]
@@ -49,8 +52,9 @@ def failing(f, n=200, change=lambda step, x, y: None):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_raised_learning_rate_is_named_with_its_call(backend):
-    f, shared = training(backend)
+def test_a_raised_learning_rate_is_named_with_its_call(backend, tmp_path, capsys):
+    log = tmp_path / "events.jsonl"
+    f, shared = training(backend, log=log)
 
     def change(step, x, y):
         if step == 70:
@@ -66,7 +70,13 @@ def test_a_raised_learning_rate_is_named_with_its_call(backend):
         5.0,
     )
     assert error.event.call > 70
-    assert "Since call 70: rate was set before this call." in str(error)
+    said = "Since call 70: rate was set before this call."
+    assert said in str(error) and said in inspect_graph(error)._repr_html_()
+    plain = json.loads(json.dumps(error.explanation.to_plain()))
+    assert Explanation.from_plain(plain).since == since
+    (entry,) = read_log(log).entries
+    assert entry.explanation.since == since
+    assert main(["report", str(log)]) == 0 and said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("value", [1e7, -1e9])

@@ -7,6 +7,7 @@ from theanoguard.pymc.auditing import DataFault
 from theanoguard.pymc.checking import ModelCheck, ModelFinding, check
 from theanoguard.pymc.divergences import DivergenceGroup, Divergences, explain_divergences
 from theanoguard.pymc.explaining import explain
+from theanoguard.pymc.history import ChainRecord, record
 from theanoguard.pymc.linting import lint
 from theanoguard.pymc.modes import mode, model_lines, spoils_sampling
 from theanoguard.pymc.records import BadTerm, ModelExplanation, SamplingError, Where
@@ -14,6 +15,7 @@ from theanoguard.pymc.running import guarding
 
 __all__ = [
     "BadTerm",
+    "ChainRecord",
     "DataFault",
     "DivergenceGroup",
     "Divergences",
@@ -29,5 +31,6 @@ __all__ = [
     "lint",
     "mode",
     "model_lines",
+    "record",
     "spoils_sampling",
 ]

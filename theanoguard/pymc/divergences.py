@@ -1,6 +1,7 @@
 """Why a sampler's trajectories have diverged: what is special at the points where they did."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from theanoguard._text import number_text
 from theanoguard.explain.text.report import failed_lines
 from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.geometry import FEW, FEWEST, Cause, Comparison, Point, Shape
+from theanoguard.pymc.history import records_of, remarks
 from theanoguard.pymc.modes import spoils_sampling
 from theanoguard.pymc.points import (
     Broken,
@@ -112,6 +114,9 @@ class Divergences:
         Of a run that diverges much, at how many draws from the prior a term is bad; "" if at none.
     failed : tuple of str
         What could not be found out because of a fault in theanoguard.
+    remarks : tuple of str
+        What stands out in a chain (:func:`record`): a term of the log-density, a step size or an
+        energy that changed for good at some draw, or a step size far below the other chains'.
     """
 
     n_draws: int
@@ -120,14 +125,15 @@ class Divergences:
     groups: tuple[DivergenceGroup, ...]
     prior: str = ""
     failed: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if not self.n_divergent:
             return f"No divergence in {self.n_draws} draws."
         looked = "" if self.n_examined == self.n_divergent else f", {self.n_examined} looked at"
         head = f"{self.n_divergent} of {self.n_draws} draws diverged{looked}."
-        prior = [self.prior] if self.prior else []
-        return "\n\n".join([head, *map(str, self.groups), *prior, *failed_lines(self.failed)])
+        more = ["\n".join(self.remarks), self.prior, *failed_lines(self.failed)]
+        return "\n\n".join([head, *map(str, self.groups), *filter(None, more)])
 
 
 @checked
@@ -212,12 +218,14 @@ def explain_divergences(idata: Any, model: Any, *, check: bool = True) -> Diverg
     if not broken:
         return Divergences(n_draws, n_divergent, 0, ())
     with failures() as failed:
-        groups = _Grouping(model, others, n_divergent, n_draws, check).groups(broken)
+        grouping = _Grouping(model, others, n_divergent, n_draws, check)
+        groups = grouping.groups(broken)
+        told = attempt("the record of the chains", (), grouping.remarks, arrays, stats, to_point)
         known = any(group.cause in ("bad", "wall") for group in groups)
         much = check and not known and n_divergent > MUCH * n_draws
         prior = attempt("the draws from the prior", "", _of_prior, model) if much else ""
     return Divergences(
-        n_draws, n_divergent, len(broken), tuple(groups), prior, tuple(dict.fromkeys(failed))
+        n_draws, n_divergent, len(broken), tuple(groups), prior, tuple(dict.fromkeys(failed)), told
     )
 
 
@@ -266,6 +274,12 @@ class _Grouping:
     def terms(self, point: Point) -> Any:
         """Return the sum of each term."""
         return np.array([float(np.sum(term)) for term in self._function(point)[2:]])
+
+    def remarks(
+        self, arrays: dict[str, Any], stats: Any, to_point: Callable[[Point], Point]
+    ) -> tuple[str, ...]:
+        """Return what stands out in a chain."""
+        return tuple(remarks(records_of(arrays, stats, to_point, self.terms, self.names)))
 
     def groups(self, broken: list[Broken]) -> list[DivergenceGroup]:
         """Return the groups, the largest first."""
