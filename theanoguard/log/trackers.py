@@ -38,7 +38,7 @@ class TensorBoard:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | Any) -> None:
-        self.writer = folder
+        self.writer: Any = folder
         if isinstance(folder, str | os.PathLike):
             try:
                 from tensorboardX import SummaryWriter

@@ -1,7 +1,7 @@
 """Since when: the first call that is unlike those before, and what left its history there."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -107,7 +107,9 @@ def _far_off(table: Table) -> list[int]:
     rows = []
     for _, i in [*table.of("input"), *table.of("shared")]:
         most = np.fmax.accumulate(table.start(i, "magnitude"))
-        jumps = np.flatnonzero(most[FAR_ROWS:] > most[FAR_ROWS - 1 : -1] * np.exp(FAR)) + FAR_ROWS
+        jumps: np.ndarray = (
+            np.flatnonzero(most[FAR_ROWS:] > most[FAR_ROWS - 1 : -1] * np.exp(FAR)) + FAR_ROWS
+        )
         rows += jumps[:1].tolist()
     return sorted(rows)[:1]
 
@@ -116,7 +118,7 @@ def _set(table: Table, series: Series, i: int, row: int) -> Since | None:
     """Return that a shared variable was last set to what is much larger, or has another sign."""
     # (data may be set once, and be read by many calls; but after long it is not what is new)
     fresh = table.start(i, "moved")[1 : row + 1]
-    was_set = np.flatnonzero((fresh > 0) | np.isnan(fresh)) + 1
+    was_set: np.ndarray = np.flatnonzero((fresh > 0) | np.isnan(fresh)) + 1
     if not len(was_set) or row > 2 * was_set[-1] or not _has_number(table.level(i)[: was_set[-1]]):
         return None
     row = int(was_set[-1])
@@ -228,7 +230,8 @@ def _left(table: Table, series: Series, i: int) -> Left | None:
         return None
     # The first rise that is as steep as the steepest, or about so: a growth at a steady rate is
     # seen where it began, and a small step long before a large one is not taken for it.
-    for t in start + np.flatnonzero(rise >= rise.max() / 2):
+    steep: list[int] = (start + np.flatnonzero(rise >= rise.max() / 2)).tolist()
+    for t in steep:
         usual = float(np.median(x[max(0, t - BEFORE) : t]))
         growth = float(x[t:].max()) - usual
         if growth < GROWTH or (not table.failed and n - t < AGAIN):
@@ -267,7 +270,7 @@ def _drifted(table: Table, series: Series, y: np.ndarray) -> Left | None:
     y, calls = y[rows], table.calls[rows]
     if len(y) < 2 * FEW:
         return None
-    quarter, half = np.searchsorted(calls, [calls[-1] / 4, calls[-1] / 2])
+    quarter, half = (int(np.searchsorted(calls, calls[-1] / n)) for n in (4, 2))
     usual = float(y[: quarter + 1].max())
     growth = np.log(y[-1] / usual) if usual > 0 else np.inf
     early = (y[half] - y[0]) / (calls[half] - calls[0])
@@ -289,7 +292,7 @@ def _drifted(table: Table, series: Series, y: np.ndarray) -> Left | None:
 
 
 def _said(
-    table: Table, row: int, kind: Kind, series: Series, usual: float, most: float, value: float
+    table: Table, row: int, kind: Kind, series: Series, usual: Any, most: Any, value: Any
 ) -> Since:
     return Since(
         call=int(table.calls[row]),
