@@ -98,7 +98,7 @@ ON_DEMAND = {
     "theanoguard.monitor.screen": {"rich", "textual"},
     "theanoguard.shim.nose_fixtures": {"pytest"},
     "theanoguard.shim.pytest_plugin": {"pytest"},
-    "theanoguard.training.figure": {"matplotlib"},
+    "theanoguard.view.figure": {"matplotlib"},
     "theanoguard.guard.numba.code": {"llvmlite"},  # which comes with Numba
     "theanoguard.guard.numba.flags": {"llvmlite"},
     **{

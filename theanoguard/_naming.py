@@ -315,3 +315,19 @@ def constant_text(variable: Constant) -> str:
     if isinstance(data, (np.ndarray, np.generic, int, float)) and np.size(data) == 1:
         return number_text(np.asarray(data).item())
     return f"a constant of shape {np.shape(data)}" if np.ndim(data) else str(data)
+
+
+def readable_names(variables: Sequence[Variable | str], word: str = "parameter") -> list[str]:
+    """Return a name for each variable, all of them different.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> readable_names([pt.vector("w"), pt.vector(), pt.vector("w")])
+    ['w', 'parameter 1', 'w (parameter 2)']
+    """
+    names: list[str] = []
+    for i, v in enumerate(variables):
+        name = v if isinstance(v, str) else v.name or f"{word} {i}"
+        names.append(f"{name} ({word} {i})" if name in names else name)
+    return names

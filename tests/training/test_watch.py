@@ -317,7 +317,7 @@ def test_the_plot(net):
 
 def test_without_matplotlib(net, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.delitem(sys.modules, "theanoguard.training.figure", raising=False)
+    monkeypatch.delitem(sys.modules, "theanoguard.view.figure", raising=False)
     with pytest.raises(ImportError, match="pip install matplotlib"):
         Watch(net.params).plot()
 

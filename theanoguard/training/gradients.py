@@ -19,6 +19,7 @@ from pytensor.link.c.op import COp
 from theanoguard._arguments import Count, Positive, checked
 from theanoguard._errors import TheanoguardError
 from theanoguard._event import GuardEvent
+from theanoguard._naming import readable_names
 from theanoguard._pytensor import generic
 from theanoguard._shown import displayed
 from theanoguard.training.ops import scale_each, squared_norms
@@ -544,19 +545,3 @@ class GradientGuard:
         elif action == "clip" and event.bound is not None:
             where = slice(i - 1, i) if i else slice(None)
             factors[where] = np.minimum(factors[where], event.bound / (event.norm + 1e-6))
-
-
-def readable_names(params: Sequence[Variable | str]) -> list[str]:
-    """Return a name for each parameter, all of them different.
-
-    Examples
-    --------
-    >>> import pytensor.tensor as pt
-    >>> readable_names([pt.vector("w"), pt.vector(), pt.vector("w")])
-    ['w', 'parameter 1', 'w (parameter 2)']
-    """
-    names = []
-    for i, p in enumerate(params):
-        name = p if isinstance(p, str) else p.name or f"parameter {i}"
-        names.append(f"{name} (parameter {i})" if name in names else name)
-    return names

@@ -212,9 +212,9 @@ def guarded_updates(
         )
     new = {v: v.type.filter_variable(value) for v, value in updates.items()}
     looked_at = {
-        **{v: _name(v, f"watched value {i}") for i, v in enumerate(watch)},
+        **{v: v.name or f"watched value {i}" for i, v in enumerate(watch)},
         **{
-            value: f"the new value of {_name(v, 'an unnamed shared variable')}"
+            value: f"the new value of {v.name or 'an unnamed shared variable'}"
             for v, value in new.items()
         },
     }
@@ -245,7 +245,3 @@ def guarded_updates(
 
 def _holds_floats(variable: Variable) -> bool:
     return isinstance(variable.type, TensorType) and variable.type.dtype in FLOATS
-
-
-def _name(variable: Variable, otherwise: str) -> str:
-    return variable.name or otherwise

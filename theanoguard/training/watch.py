@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import partial
+from operator import attrgetter
 from os import PathLike
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
@@ -24,6 +25,7 @@ from pytensor.tensor.type import DenseTensorType
 from theanoguard._arguments import Count, check_choice, checked
 from theanoguard._context import block
 from theanoguard._event import GuardEvent
+from theanoguard._naming import readable_names
 from theanoguard._pytensor import Function, input_shapes, take_class
 from theanoguard._text import cut
 from theanoguard._values import listed
@@ -32,7 +34,7 @@ from theanoguard.guard.history import Recording
 from theanoguard.guard.mode import recording_of
 from theanoguard.guard.policy import Policy
 from theanoguard.log.event_log import EventLog, open_log
-from theanoguard.training.gradients import GradientEvent, GradientGuard, readable_names
+from theanoguard.training.gradients import GradientGuard
 from theanoguard.training.ops import Summary, not_finite, summarise
 
 Kind: TypeAlias = Literal["weight", "gradient", "update"]
@@ -215,7 +217,7 @@ class Watch:
         self._events: deque[GuardEvent] = deque(maxlen=max_events)
         self._log = open_log(log)
         self._bad: set[tuple[str, str]] = set()
-        self._sources = [_Source(partial(_gradient_events, guard)) for guard in guards]
+        self._sources = [_Source(partial(attrgetter("events"), guard)) for guard in guards]
         self._make_locks()
 
     def __repr__(self) -> str:
@@ -461,22 +463,14 @@ class Watch:
             If matplotlib is not installed.
         """
         try:
-            from theanoguard.training.figure import ShownFigure
+            from theanoguard.view.figure import drawn
         except ImportError as error:
             raise ImportError(
                 "Watch.plot needs matplotlib, which is not installed.\n"
                 "Install it with: pip install matplotlib"
             ) from error
-        figure = ShownFigure(layout="constrained")
-        axes = figure.add_subplot(xlabel="step", ylabel=f"{value} of the {kind}")
-        for name in self.names:
-            steps, values = self.series(name, kind, value)
-            if steps:
-                # (a label that begins with "_" would be left out of the legend)
-                axes.plot(steps, values, label=f"\u200b{name}" if name[:1] == "_" else name)
-        if axes.lines:
-            axes.legend()
-        return figure
+        lines = {name: self.series(name, kind, value) for name in self.names}
+        return drawn(lines, "step", f"{value} of the {kind}")
 
 
 class WatchSettings(TypedDict, total=False):
@@ -592,10 +586,6 @@ class _Source:
             fresh.append(event)
         self._last = self._newest(found)
         return [e if isinstance(e, GuardEvent) else e.to_guard_event() for e in reversed(fresh)]
-
-
-def _gradient_events(guard: GradientGuard) -> list[GradientEvent]:
-    return guard.events
 
 
 class _Observer:

@@ -18,6 +18,7 @@ from pytensor.tensor.elemwise import DimShuffle
 
 import theanoguard.explain.text.since  # noqa: F401  (it writes what `since` returns)
 from theanoguard._arguments import Count, check_choice, checked
+from theanoguard._naming import readable_names
 from theanoguard._pytensor import Function
 from theanoguard._steps import attempt, failures
 from theanoguard._values import listed
@@ -400,10 +401,7 @@ def _named(
 ) -> list[Series]:
     """Return the series of variables, each with a name of its own."""
     word = "shared variable" if kind == "shared" else kind
-    names: list[str] = []
-    for i, variable in enumerate(variables):
-        name = variable.name or f"{word} {i}"
-        names.append(f"{name} ({word} {i})" if name in names else name)
+    names = readable_names(variables, word)
     made = variables if updates is None else updates
     return [
         Series(
