@@ -144,6 +144,7 @@ OURS = [
 
 # (PyTensor's flags are no names of a module.)
 @pytest.mark.parametrize("name", sorted({*OURS} - {"NanGuardMode__action", "PYTENSOR_FLAGS"}))
+@pytest.mark.filterwarnings("error::DeprecationWarning")  # (a name that has moved)
 def test_what_stands_on_the_right_exists(name):
     found = theanoguard
     if name.startswith("pytensor."):
