@@ -1,5 +1,7 @@
 """``pytest --guard``: every function that a test run compiles is guarded, compared or linted.
 
+``--guard=check`` checks the PyMC models that the tests build.
+
 Works for PyTensor and for Theano code alike.  A test in which a bad value appears fails and shows
 its explanation, even where the test itself catches the error.  Functions for other linkers than
 the C backend's, and those with a guard or a monitor of their own, are left as they are.
@@ -21,11 +23,13 @@ if TYPE_CHECKING:
     from theanoguard._compare.every_function import Comparing
     from theanoguard._lint.every_function import LintedSuite
     from theanoguard.guard.every_function import NotingRun
+    from theanoguard.pymc.built import BuiltModels
 
 DEFAULT = "nan,inf,big"
 REWRITES = "rewrites"
 LINT = "lint"
 _JUDGE = 'GuardMode(judge="result")'
+CHECK = "check"
 BASELINE = "lint-baseline.json"
 
 
@@ -39,7 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="KINDS",
         help=f"fail a test in which a bad value appears in a function: some of {DEFAULT} "
         f"(default: all); or {REWRITES}: in which a rewrite changes what a function computes; "
-        f"or {LINT}: whose functions fail at other inputs of the same range; write --guard=KINDS",
+        f"or {LINT}: whose functions fail at other inputs of the same range; "
+        f"or {CHECK}: whose PyMC models have a fault; write --guard=KINDS",
     )
     group.addoption(
         "--guard-judge",
@@ -84,6 +89,16 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if text == LINT:
         config.pluginmanager.register(_lint_plugin(config), "theanoguard-lint")
+        return
+    if text == CHECK:
+        from theanoguard.pymc.built import BuiltModels
+
+        try:
+            built = BuiltModels(stops=False)
+        except ValueError as error:
+            raise pytest.UsageError(f"--guard={CHECK}: {error}") from error
+        config.add_cleanup(built.start())
+        config.pluginmanager.register(CheckPlugin(built), "theanoguard-check")
         return
     if text == REWRITES:
         from theanoguard._compare.every_function import Comparing
@@ -232,6 +247,34 @@ class LintPlugin:
         if self.accepts:
             self.suite.baseline.add(self.suite.new)
             terminalreporter.write_line(f"guard: written to {self.suite.baseline.path}")
+
+
+class CheckPlugin:
+    """The hooks of a test run whose PyMC models are checked."""
+
+    def __init__(self, built: "BuiltModels") -> None:
+        self.built = built
+        self.checked = 0
+
+    def pytest_report_header(self) -> str:
+        """Say that models are checked."""
+        return "guard: check"
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Fail a test that has built a model with a fault, or whose fixtures have."""
+        from theanoguard.pymc import check
+
+        result = yield
+        checks = [check(model) for model in self.built.taken()]
+        self.checked += len(checks)
+        if texts := [str(one) for one in checks if not one.ok]:
+            pytest.fail("A PyMC model has a fault.\n" + "\n\n".join(texts), pytrace=False)
+        return result
+
+    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
+        """Say how many models were checked."""
+        terminalreporter.write_line(f"guard: {self.checked} models checked")
 
 
 _NEW = """A function of this test fails at other inputs, between those of its calls.

@@ -13,8 +13,14 @@ import theanoguard.pymc
 
 if importlib.util.find_spec("pymc") is None:
     pytest.skip("PyMC is not installed (tox -e pymc)", allow_module_level=True)
+import broken
 import healthy
 import pymc as pm
+import textbook
+
+from theanoguard._pytest import CheckPlugin
+from theanoguard.cli.main import main
+from theanoguard.pymc.built import BuiltModels
 
 X = np.linspace(-1, 1, 20)
 W = np.eye(6, k=1) + np.eye(6, k=-1)
@@ -115,8 +121,8 @@ FAULTY = {
     counts_with_fractions: ("data", "y", "y[0] is 2.5 in your data and 2.0 in the model"),
     code_for_missing: ("data", "y", "y[6] is -99.0"),
     index_of_nan: ("data", "an array", "a NaN that was cast to an integer"),
-    far_from_0: ("data", "an array", "the mean 2009.5"),
-    year_and_its_square: ("data", "an array", "columns 0.0 and 1.0"),
+    far_from_0: ("data", "y", "is 2009.5 times the one of a"),
+    year_and_its_square: ("data", "y", "hardly tell them apart"),
     wrong_gradient: ("gradient", "y", "Check the gradient of WrongSign"),
     branch_without_gradient: ("gradient", "q", "the branch that"),
     free_intercepts: ("propriety", "a", "does not fall"),
@@ -147,6 +153,25 @@ def test_share_of_draws_is_that_of_the_prior():
     [finding] = found.findings
     assert finding.share == pytest.approx(0.159, abs=0.06)  # of Normal(1, 1), below 0
     assert float(finding.point["s"]) <= 0
+
+
+def rate_of_any_sign():
+    rate = pm.Normal("a", 0.5, 1) + pm.Normal("b", 0, 1) * X
+    pm.Poisson("y", rate, observed=np.arange(20) % 3)
+
+
+@pytest.mark.parametrize(
+    ("make", "remedy"),
+    [
+        (scale_of_any_sign, "With pm.HalfNormal for s, 50 of 50 draws from the prior are finite."),
+        (rate_of_any_sign, "With pm.math.exp for mu, 50 of 50 draws from the prior are finite."),
+    ],
+)
+def test_remedy_is_tried_at_draws_from_the_prior(make, remedy):
+    found = theanoguard.pymc.check(built(make), draws=50, seconds=0)
+    assert not found.failed
+    [finding] = found.findings
+    assert remedy in str(finding).splitlines()[-1]
 
 
 def conditional_autoregression():
@@ -182,6 +207,95 @@ def test_lint_and_prior_draws_of_a_prior_without_draws(make):
     model = built(make)
     assert theanoguard.pymc.lint(model, seconds=0.3, draws=10) == []
     assert theanoguard.pymc.explain(model, prior_draws=5).ok
+
+
+FAST = (
+    broken.scale_of_a_later_prior,
+    broken.cutpoints_in_any_order,
+    broken.composition_of_99_percent,
+    broken.groups_from_1,
+    broken.separated_outcomes,
+    broken.column_against_row,
+    broken.gradient_twice_as_large,
+    broken.size_and_loading,
+    broken.intercept_and_all_groups,
+)
+OTHERS = [pytest.param(one, marks=pytest.mark.slow) for one in broken.MODELS if one not in FAST]
+
+
+@pytest.mark.parametrize("make", [*FAST, *OTHERS], ids=lambda make: make.__name__)
+def test_fault_has_its_part_term_line_and_remedy(make):
+    truth = broken.MODELS[make]
+    found = theanoguard.pymc.check(built(make), seconds=0.2 if "search" in truth.parts else 0)
+    assert not found.failed
+    right = [f for f in found.findings if f.part in truth.parts and f.term == truth.term]
+    [finding] = [f for f in right if all(word in str(f) for word in truth.words)]
+    assert finding.source is None or finding.source.function == make.__name__
+
+
+QUICK = (
+    *("gravity_centred_in_the_graph", "schools_with_a_flat_scale", "old_ages_with_real_nines"),
+    *("smokers_separated_in_one_group", "exponential_survival"),
+)
+REST = [pytest.param(n, marks=pytest.mark.slow) for n in textbook.MODELS if n not in QUICK]
+
+
+@pytest.mark.parametrize("name", [*QUICK, *REST])
+def test_sound_model_of_a_textbook_has_no_finding(name):
+    found = theanoguard.pymc.check(textbook.MODELS[name](), seconds=0 if name in QUICK else 0.3)
+    assert found.ok, str(found)
+
+
+def test_gradient_of_a_term_that_is_bad_is_not_told_again():
+    found = theanoguard.pymc.check(built(broken.cutpoints_in_any_order), draws=0, seconds=0)
+    [finding] = found.findings
+    assert finding.detail.by is None
+
+
+PROGRAM = """
+import pymc as pm
+
+with pm.Model() as model:
+    pm.Normal("y", 0, sigma=pm.Normal("s", 1, 1), observed=[0.1, 2.0, 1.0])
+    pm.sample()
+raise SystemExit("sampled")
+"""
+
+
+def test_command_checks_the_models_of_a_program_up_to_where_it_samples(tmp_path, capsys):
+    path = tmp_path / "model.py"
+    path.write_text(PROGRAM)
+    assert main(["check", "--json", "--seconds", "0.01", str(path)]) == 1
+    out, err = capsys.readouterr()
+    [model] = json.loads(out)
+    [finding] = model["findings"]
+    assert finding["line"].startswith(f"{path}:5") and "sigma > 0" in finding["text"]
+    assert f"stopped at {path}:6, where a model is sampled" in err
+    path.write_text("print(1)")
+    assert main(["check", str(path)]) == 2
+    assert "has built no PyMC model" in capsys.readouterr().err
+
+
+def test_test_with_a_faulty_model_fails():
+    models = BuiltModels(stops=False)
+    plugin = CheckPlugin(models)
+    stop = models.start()
+    try:
+        for make, is_sound in ((infinite_data, False), (flat_with_data, True)):
+            call = plugin.pytest_runtest_call(None)
+            next(call)
+            model = built(make)
+            with model:
+                pass  # (a model is checked once)
+            if is_sound:
+                with pytest.raises(StopIteration):
+                    call.send("result")
+            else:
+                with pytest.raises(pytest.fail.Exception, match=r"observed y\[20\] = inf"):
+                    call.send("result")
+    finally:
+        stop()
+    assert plugin.checked == 2
 
 
 @pytest.mark.parametrize("make", [scale_of_any_sign, shape_of_any_sign, infinite_data])

@@ -165,13 +165,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 2 if failed or not functions or not_searched else int(bool(findings))
 
 
-def run_beside(script: Sequence[str], stop: Callable[[], None]) -> tuple[str | None, bool]:
+def run_beside(
+    script: Sequence[str], stop: Callable[[], None], stopped: type[BaseException] = ModelCalled
+) -> tuple[str | None, bool]:
     """Run a program while something watches it, which `stop` ends.
 
     Returns
     -------
     called : str or None
-        The line that calls a function, if the program was stopped there.
+        The line where the program was stopped, by an error of the type `stopped`.
     failed : bool
         Whether the program raised.
     """
@@ -180,7 +182,7 @@ def run_beside(script: Sequence[str], stop: Callable[[], None]) -> tuple[str | N
         # Its own output must not be mixed with the findings.
         with redirect_stdout(sys.stderr), track_provenance():
             program()
-    except ModelCalled as error:
+    except stopped as error:
         return _user_line(error), False
     except SystemExit:
         pass  # as a script ends: what it has compiled counts

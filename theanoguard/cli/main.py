@@ -37,6 +37,10 @@ class Command:
 
 
 COMMANDS = {
+    "check": Command(
+        "theanoguard.cli.check",
+        "check the PyMC models that a script builds, before it samples them",
+    ),
     "doctor": Command(
         "theanoguard.cli.doctor",
         "check the installation, or an old Theano project before you run it",

@@ -3,7 +3,8 @@
 import json
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,15 @@ from theanoguard.pymc.auditing import DataFault, audited
 from theanoguard.pymc.explaining import Explaining
 from theanoguard.pymc.linting import lint
 from theanoguard.pymc.points import Point, prior_points, pymc_of
+from theanoguard.pymc.rays import MOST_FLAT, Improper, flat_priors, rays
 from theanoguard.pymc.records import BadTerm
+from theanoguard.pymc.trials import n_bad_with
 
 DRAWS = 100
 """Draws from the prior."""
+
+SECONDS = 1.5
+"""Processor time of the search for further points."""
 
 SLOPES = 5
 """Draws at which the gradient is compared with differences."""
@@ -37,11 +43,12 @@ RARE = 0.05
 """A term that is -inf at a smaller share of the prior's draws is left to the sampler: it rejects
 them.  A parameter outside of its domain, NaN and +inf are reported at any share."""
 
+UNLIKELY = 100.0
+"""A point that the search finds is left out if its log-density is lower by so much than the best of
+a few draws from the prior: no chain stays there."""
+
 EXPLAINED = 3
 """Draws from the prior that are explained."""
-
-FAR = {False: (1e2, 1e4, 1e6), True: (10.0, 20.0, 40.0)}
-"""How far a value is moved to see whether the density falls; True for a value in logarithms."""
 
 
 @dataclass(frozen=True)
@@ -75,37 +82,6 @@ class WrongGradient:
         place = "" if self.source is None else f"\n  {source_text(self.source)}"
         seen = f"\nCheck the gradient of {', '.join(self.suspects)}." if self.suspects else ""
         return f"{text}{place}{seen}"
-
-
-@dataclass(frozen=True)
-class Improper:
-    """A free variable along which the log-density does not fall.
-
-    Parameters
-    ----------
-    variable : str
-    element : int or None
-        Of the flattened variable; None where all elements are moved together.
-    to : float
-        How far its value was moved.
-    change : float
-        Of the log-density, over the last step.
-    """
-
-    variable: str
-    element: int | None
-    to: float
-    change: float
-    source: SourceLine | None = None
-
-    def __str__(self) -> str:
-        at = "" if self.element is None else f" at element [{self.element}]"
-        place = "" if self.source is None else f"\n  {source_text(self.source)}"
-        return (
-            f"the log-density does not fall as {self.variable}{at} goes to "
-            f"{number_text(self.to)}: the data do not determine it, and its prior has no end"
-            f"{place}\nGive {self.variable} a proper prior, or fix one element of it."
-        )
 
 
 Detail = BadTerm | Finding | DataFault | WrongGradient | Improper
@@ -196,7 +172,7 @@ class ModelCheck:
 
 
 @checked
-def check(model: Any, *, draws: int = DRAWS, seconds: float = 1.5, seed: int = 0) -> ModelCheck:
+def check(model: Any, *, draws: int = DRAWS, seconds: float = SECONDS, seed: int = 0) -> ModelCheck:
     """Check a model before you sample it.
 
     The check looks for terms that are not finite at the starting point, at draws from the prior and
@@ -283,8 +259,23 @@ class _Checking:
         """Yield the terms that are bad at the starting point."""
         found = self.explaining.result()
         self.looked.append("the starting point")
+        told = {bad.term for bad in found.bad if bad.by is None}
         for bad in found.bad:
-            yield ModelFinding("start", bad.term, bad, point=found.point)
+            if bad.by is None or bad.term not in told:  # (the gradient of a bad term says no more)
+                told.add(bad.term)
+                yield ModelFinding("start", bad.term, self._tried(bad), point=found.point)
+
+    def _tried(self, bad: BadTerm) -> BadTerm:
+        """Return a bad term whose advice says what its remedy does at draws from the prior."""
+        if bad.remedy is None or not self.points:
+            return bad
+        of = self.model, bad.term, bad.remedy, self.points
+        n_bad = attempt("the trial of a remedy", None, n_bad_with, *of)
+        if n_bad is None:
+            return bad
+        n = len(self.points)
+        told = f"With {bad.remedy}, {n - n_bad} of {n} draws from the prior are finite."
+        return replace(bad, advice=f"{bad.advice}\n{told}")
 
     def _bad_at(self, point: Point) -> list[str]:
         """Return the names of the bad terms at a point; `ERROR` if one cannot be computed."""
@@ -314,7 +305,7 @@ class _Checking:
                     continue
                 share = len(at) / len(self.points)
                 if share >= RARE or not _is_rejected(term):
-                    yield ModelFinding("prior", term.term, term, share, point)
+                    yield ModelFinding("prior", term.term, self._tried(term), share, point)
             left = {name: at for name, at in left.items() if at[0] != number}
 
     def search(self) -> Iterator[ModelFinding]:
@@ -327,21 +318,33 @@ class _Checking:
             return
         self.looked.append(f"a search of {self.seconds:g} s")
         lines = {f.source for f in self.findings} | {_cause(f.detail) for f in self.findings}
+        terms_at = self.explaining.functions(slopes=False)[0]
+        usual = max((_height(terms_at, p) for p in self.points[:SLOPES]), default=-np.inf)
         for finding in found:
-            if finding.source is None or finding.source not in lines:
-                witness = finding.witness
-                point = None if witness is None else witness.inputs
-                yield ModelFinding("search", finding.rule, finding, point=point)
+            witness = finding.witness
+            if witness is None or (finding.source is not None and finding.source in lines):
+                continue
+            there = Explaining(self.pymc, self.model, witness.inputs)
+            lost = witness.value == -np.inf and witness.kind == "arithmetic"
+            height = float(witness.exact) if lost else _height(terms_at, there.point)
+            if height < usual - UNLIKELY:
+                continue
+            new = [one for one in there.result().bad if _cause(one) not in lines - {None}]
+            detail: Any = next(iter(new), finding)
+            lines |= {finding.source, _cause(detail)}
+            term = getattr(detail, "term", finding.rule)
+            yield ModelFinding("search", term, detail, None, there.point)
 
     def data(self) -> Iterator[ModelFinding]:
         """Yield data that are probably not meant."""
         self.looked.append("the data")
-        for fault in audited(self.model):
+        points = [] if self._cannot_be_computed else self.points
+        for fault in audited(self.model, points):
             yield ModelFinding("data", fault.variable, fault)
 
     def gradient(self) -> Iterator[ModelFinding]:
         """Yield derivatives that differ from the differences of the values."""
-        points = [p for p in self.points if not self._bad_at(p)][:SLOPES]
+        points = list(islice((p for p in self.points if not self._bad_at(p)), SLOPES))
         if not self._bad_at(self.explaining.point):
             points.insert(0, self.explaining.point)
         if not (points and self.model.continuous_value_vars):
@@ -389,23 +392,18 @@ class _Checking:
         return (with_own or by_own)[0] if len(with_own or by_own) == 1 else ""
 
     def propriety(self) -> Iterator[ModelFinding]:
-        """Yield the flat priors along which the log-density does not fall."""
-        flat = [rv for rv in self.model.free_RVs if type(rv.owner.op).__name__ in FLAT]
-        if not flat:
+        """Yield the directions of flat priors along which the log-density does not fall."""
+        if not flat_priors(self.model):
             return
-        self.looked.append("whether the density falls along flat priors")
-        terms_at, _ = self.explaining.functions(slopes=False)
-        for rv in flat:
-            name = self.model.rvs_to_values[rv].name
-            far = FAR[self.model.rvs_to_transforms.get(rv) is not None]
-            size = np.size(self.explaining.point[name])
-            elements = [None, *(range(size) if 1 < size <= 20 else ())]
-            for element in elements:
-                found = _not_falling(terms_at, self.explaining.point, name, element, far)
-                if found is not None:
-                    told = Improper(rv.name, element, *found, source_line(rv))
-                    yield ModelFinding("propriety", rv.name, told)
-                    break
+        points = list(islice((p for p in self.points if not self._bad_at(p)), MOST_FLAT + 5))
+        if points:
+            self.looked.append("whether the density falls along flat priors")
+            slopes_at = self.explaining.functions()[1]
+            for found in rays(self.model, points, self._height_at, slopes_at):
+                yield ModelFinding("propriety", found.variable, found)
+
+    def _height_at(self, point: Point) -> float:
+        return _height(self.explaining.functions(slopes=False)[0], point)
 
 
 PARTS: dict[str, Callable[[_Checking], Iterator[ModelFinding]]] = {
@@ -421,9 +419,6 @@ ERROR = "an error"
 """Stands for the name of a term that cannot be computed."""
 
 LIBRARIES = ("pytensor", "pymc", "pymc_extras", "theanoguard")
-
-FLAT = ("Flat", "HalfFlat", "FlatRV", "HalfFlatRV")
-"""Classes of the operations of priors without an end."""
 
 
 def _is_rejected(term: BadTerm) -> bool:
@@ -486,18 +481,6 @@ def _suspects(terms: Sequence[Any]) -> list[tuple[str, SourceLine | None]]:
     ]
 
 
-def _not_falling(
-    terms_at: Callable, point: Point, name: str, element: int | None, far: Sequence[float]
-) -> tuple[float, float] | None:
-    """Return how far a value was moved without a fall of the density, and its last change."""
-    for sign in (1, -1):
-        heights = []
-        for distance in far:
-            moved = np.array(point[name], float)
-            at = slice(None) if element is None else element
-            moved.reshape(-1)[at] += sign * distance
-            heights.append(float(np.sum([np.sum(t) for t in terms_at({**point, name: moved})])))
-        changes = np.diff(heights)
-        if np.isfinite(heights).all() and (changes > -1e-3).all():
-            return sign * far[-1], float(changes[-1])
-    return None
+def _height(terms_at: Callable, point: Point) -> float:
+    """Return the log-density at a point."""
+    return float(np.sum([np.sum(term) for term in terms_at(point)]))

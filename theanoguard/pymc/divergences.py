@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from theanoguard._shown import displayed
 from theanoguard._steps import attempt, failures
 from theanoguard._text import number_text
 from theanoguard.explain.text.report import failed_lines
+from theanoguard.pymc.auditing import of_designs
 from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.geometry import FEW, FEWEST, Cause, Comparison, Point, Shape
 from theanoguard.pymc.history import records_of, remarks
@@ -22,16 +24,19 @@ from theanoguard.pymc.points import (
     broken_points,
     is_known,
     of_points,
+    prior_points,
     pymc_of,
     unconstraining,
 )
 from theanoguard.pymc.records import ModelExplanation, point_text
 from theanoguard.pymc.scales import (
+    Mixing,
     Scale,
-    diverging_in_short_run,
+    mixing,
     non_centred,
     same_density,
     scales_of,
+    short_run,
 )
 
 Key = tuple[str, int, int]
@@ -46,6 +51,10 @@ WALL = 1000.0
 MOST_TRIED = 2
 """So many non-centred forms are run where no test by ranks tells the cause."""
 
+OF_DATA, DRAWN = ("stiff", "tails", "ridge", "banana", "unknown"), 100
+"""Causes that predictors can have which separate outcomes, or which the data cannot tell apart: the
+data and so many draws from the prior are looked at."""
+
 MUCH, PRIOR_DRAWS = 0.1, 20
 """If more of the draws diverge, so many draws from the prior are looked at."""
 
@@ -54,6 +63,11 @@ SURE_OF_TRIAL = 0.01
 
 MOST_DRAWS = 4000
 """No form is run where more draws without a divergence were needed to be sure that it helps."""
+
+SLOW = (
+    "\n  Its chains move slowly all the same: take more draws, and do not trust them while r-hat "
+    "is above 1.01."
+)
 
 
 @displayed
@@ -179,6 +193,7 @@ def explain_divergences(idata: Any, model: Any, *, check: bool = True) -> Diverg
     broken: list[Broken] = []
     others: list[tuple[int, Any]] = []
     n_draws = n_divergent = 0
+    sampled = None
     for prefix in ("warmup_", ""):
         draws, stats = (_group(idata, f"{prefix}{name}") for name in ("posterior", "sample_stats"))
         if draws is None or stats is None:
@@ -199,6 +214,7 @@ def explain_divergences(idata: Any, model: Any, *, check: bool = True) -> Diverg
         n_divergent += int(diverged.sum())
         if not prefix:
             n_draws = diverged.size
+            sampled = draws.to_dataset() if hasattr(draws, "to_dataset") else draws
         for wanted, most in ((True, MOST), (False, 0 if prefix else MOST_OTHERS)):
             at = np.argwhere(diverged == wanted)
             if wanted and (known := is_known(stats)[tuple(at.T)]).any():
@@ -218,7 +234,7 @@ def explain_divergences(idata: Any, model: Any, *, check: bool = True) -> Diverg
     if not broken:
         return Divergences(n_draws, n_divergent, 0, ())
     with failures() as failed:
-        grouping = _Grouping(model, others, n_divergent, n_draws, check)
+        grouping = _Grouping(model, others, n_divergent, n_draws, check, sampled)
         groups = grouping.groups(broken)
         told = attempt("the record of the chains", (), grouping.remarks, arrays, stats, to_point)
         known = any(group.cause in ("bad", "wall") for group in groups)
@@ -255,12 +271,14 @@ class _Grouping:
         n_divergent: int,
         n_draws: int,
         check: bool,
+        draws: Any = None,
     ) -> None:
         self.model = model
+        self.draws = draws
         self.others = others
         self.counts = n_divergent, n_draws
         self.check = check
-        self._ran: dict[tuple[str, ...], tuple[int, int, list[str]] | None] = {}
+        self._ran: dict[tuple[str, ...], tuple[Mixing, list[str]] | None] = {}
         self.wrt = [v.name for v in model.continuous_value_vars]
         self.names = [v.name for v in [*model.basic_RVs, *model.potentials]]
         terms = [getattr(term, "values", term) for term in model.logp(sum=False)]
@@ -391,7 +409,7 @@ class _Grouping:
             else:
                 shape = attempt("the check of the non-centred form", shape, self._checked, shape)
             if shape is not None:
-                return shape
+                return attempt("the design of the data", shape, self._of_data, shape)
         n = len(members)
         title = f"{n} trajectories broke, at no place that the other draws avoid."
         if n < FEWEST:
@@ -406,7 +424,16 @@ class _Grouping:
                 f"\n  If they stay, try the non-centred form of {scale.child.name}, whose scale "
                 f"{scale.text} is sampled: {scale.non_centred}"
             )
-        return Shape("unknown", title, advice)
+        shape = Shape("unknown", title, advice)
+        return attempt("the design of the data", shape, self._of_data, shape)
+
+    def _of_data(self, shape: Shape) -> Shape:
+        """Return a shape with the advice of the data, if they leave a direction open."""
+        if not self.check or shape.cause not in OF_DATA:
+            return shape
+        points = list(prior_points(pymc_of("explain_divergences", self.model), self.model, DRAWN))
+        faults = [str(fault) for fault in of_designs(self.model, points)]
+        return replace(shape, advice="\n".join(faults).replace("\n", "\n  ")) if faults else shape
 
     def draws_of_trial(self) -> int:
         """Return after how many draws without a divergence a form is better for sure; 0 if none.
@@ -446,34 +473,42 @@ class _Grouping:
             ran = self._run_of(names, draws)
             if ran is None:
                 continue
-            n_new, n_run, lines = ran
-            told = (
-                f"{n_new} of {n_run} draws diverge in a short run of it, {n_old} of {n_all} before"
-            )
+            new, lines = ran
+            n_new, n_run = new.n_divergent, new.n_draws
+            told = f"in a short run of it, {new}; before, {self.mixing}"
             rarer = fisher_exact(
                 [[n_new, n_run - n_new], [n_old, n_all - n_old]], alternative="less"
             ).pvalue
             if n_new / n_run < n_old / n_all and rarer <= sure:
                 what = "it" if len(lines) == 1 else "all of them"
                 form = "\n    ".join(lines)
+                slow = SLOW if new.is_slow else ""
                 advice = (
                     f"Write {what} non-centred: {form}\n"
-                    f"  It has the same density up to the Jacobian; {told}."
+                    f"  It has the same density up to the Jacobian; {told}.{slow}"
                 )
                 return Shape(shape.cause, shape.title, advice, shape.scale)
         no_better = f"The non-centred form is no better ({told}): give" if told else "Give"
         advice = f"{no_better} {shape.scale.text} a prior that keeps it away from 0."
         return Shape(shape.cause, shape.title, advice)
 
-    def _run_of(self, names: tuple[str, ...], draws: int) -> tuple[int, int, list[str]] | None:
-        """Return how many draws of a non-centred form diverge, of how many, and its lines.
+    @cached_property
+    def mixing(self) -> Mixing:
+        """How the run has mixed."""
+        n_divergent, n_draws = self.counts
+        plain = Mixing(n_divergent, n_draws)
+        of = self.model, n_divergent, n_draws, self.draws
+        return plain if self.draws is None else attempt("the ESS of the run", plain, mixing, *of)
+
+    def _run_of(self, names: tuple[str, ...], draws: int) -> tuple[Mixing, list[str]] | None:
+        """Return how a short run of a non-centred form mixes, and its lines.
 
         None if it has another density.
         """
         if names not in self._ran:
             other, changed = non_centred(self.model, list(names))
             is_same = same_density(self.model, other, changed)
-            ran = diverging_in_short_run(other, draws) if is_same else None
+            ran = short_run(other, draws) if is_same else None
             lines = [scale.non_centred for scale in changed]
-            self._ran[names] = None if ran is None else (*ran, lines)
+            self._ran[names] = None if ran is None else (ran, lines)
         return self._ran[names]

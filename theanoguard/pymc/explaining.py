@@ -212,7 +212,7 @@ def of_prior(model: Any, n: int = 20) -> str:
     A prior such as pm.Flat has none.
     """
     with failures():
-        n_bad = attempt("the draws from the prior", None, _n_bad_of_prior, model, n)
+        n_bad = attempt("the draws from the prior", None, n_bad_of_prior, model, n)
     if n_bad is None:
         return ""
     told = f"{n_bad} of {n} draws from the prior are bad"
@@ -221,7 +221,8 @@ def of_prior(model: Any, n: int = 20) -> str:
     return f"{told} as well: an initval alone does not mend the model."
 
 
-def _n_bad_of_prior(model: Any, n: int) -> int:
+def n_bad_of_prior(model: Any, n: int) -> int:
+    """Return at how many of `n` draws from the prior a term is bad."""
     pymc = pymc_of("explain", model)
     explaining = Explaining(pymc, model, None)
     return sum(map(explaining.is_bad_at, prior_points(pymc, model, n)))
@@ -237,7 +238,8 @@ def _point(model: Any, point: Mapping[str, Any] | None) -> Point:
             f"no value variable of the model: {', '.join(unknown)}.\n"
             f"Its value variables are {', '.join(variables)}."
         )
-    whole = {**model.initial_point(), **point}
+    # (To compute the initial point PyMC compiles a function.)
+    whole = point if variables.keys() <= point.keys() else {**model.initial_point(), **point}
     return {name: v.type.filter(np.asarray(whole[name], v.dtype)) for name, v in variables.items()}
 
 
@@ -593,6 +595,7 @@ class Explaining:
         operands = [v for node in comparisons for v in (*node.inputs, *_operands(node))]
         values = self._evaluate([*conditions, *operands])
         checks, unknown = [], None
+        told = (", ".join(node.op.msg for node in nodes), "")
         for node in nodes:
             for condition in node.inputs[1:]:
                 if np.all(values[condition]):
@@ -600,29 +603,26 @@ class Explaining:
                 failing = list(_failing(compared[condition], values))
                 made = self._made(name, [values[variable] for variable, *_ in failing])
                 text = _failing_text(failing) or self._nan_text(name)
+                told = told if checks else (node.op.msg, text)
                 checks.append(node.op.msg + text + made)
                 for comparison in compared[condition]:
                     for v in comparison.inputs:
                         unknown = v if unknown is None and np.isnan(values[v]).any() else unknown
-        told = checks[0] if checks else ", ".join(node.op.msg for node in nodes)
         at = None if checks else np.isneginf(value)
-        fault = attempt("the parameter", None, self._fault, name, told, at)
-        advice = fault.advice if fault is not None else ""
+        fault = attempt("the parameter", None, self._fault, name, *told, at)
+        of_fault: Told = {} if fault is None else {"advice": fault.advice, "remedy": fault.remedy}
         if fault is not None and fault.check:
-            return {
-                "checks": (fault.check + self._line_of(name, fault.parameter),),
-                "advice": advice,
-            }
+            return {"checks": (fault.check + self._line_of(name, fault.parameter),), **of_fault}
         if not checks:
             return {}
         nan = attempt("the NaN of a parameter", None, self._explained, unknown)
-        return {"checks": tuple(dict.fromkeys(checks)), "explanation": nan, "advice": advice}
+        return {"checks": tuple(dict.fromkeys(checks)), "explanation": nan, **of_fault}
 
-    def _fault(self, name: str, check: str, at: Any) -> Fault | None:
+    def _fault(self, name: str, condition: str, number: str, at: Any) -> Fault | None:
         variable = self.model[name]
         if variable.owner is None:
             return None
-        return fault_of(self.model, variable, check, self._evaluate, at)
+        return fault_of(self.model, variable, condition, self._evaluate, number, at)
 
     def _line_of(self, name: str, parameter: Any) -> str:
         """Return the line that computes a parameter, if the distribution's line does not."""

@@ -36,10 +36,10 @@ class Domain:
     text : str
         How PyMC writes it, with ``{}`` for the parameter.
     holds : callable
-    priors : str
+    priors : tuple of str
         Distributions of such numbers.
     link : str
-        The function whose values lie in it.
+        The function of ``pm.math`` whose values lie in it.
     inside : str
         How the domain without its bounds is written.
     bounds : tuple of int
@@ -47,7 +47,7 @@ class Domain:
 
     text: str
     holds: Callable[[Any], Any]
-    priors: str
+    priors: tuple[str, ...]
     link: str
     inside: str = "{} > 0"
     bounds: tuple[int, ...] = (0,)
@@ -61,12 +61,12 @@ class Domain:
 UNIT = Domain(
     "0 <= {} <= 1",
     lambda v: (v >= 0) & (v <= 1),
-    "pm.Beta",
-    "pm.math.sigmoid",
+    ("Beta",),
+    "sigmoid",
     "0 < {} < 1",
     (0, 1),
 )
-POSITIVE = Domain("{} > 0", lambda v: v > 0, "pm.HalfNormal or pm.Gamma", "pm.math.exp")
+POSITIVE = Domain("{} > 0", lambda v: v > 0, ("HalfNormal", "Gamma"), "exp")
 NOT_NEGATIVE = replace(POSITIVE, text="{} >= 0", holds=lambda v: v >= 0)
 DOMAINS = (UNIT, POSITIVE, NOT_NEGATIVE)
 
@@ -114,15 +114,44 @@ class Fault:
         The condition with the number, in the parameters of the model; "" where it is PyMC's.
     advice : str
     parameter : Variable
+    remedy : Remedy or None
     """
 
     check: str
     advice: str
     parameter: Any
+    remedy: "Remedy | None" = None
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change of a model that keeps a parameter in its domain.
+
+    Parameters
+    ----------
+    kind : {"prior", "link"}
+    name : str
+        The variable that gets another prior, or the parameter that gets a link.
+    by : str
+        The distribution, or the function of ``pm.math``.
+    """
+
+    kind: str
+    name: str
+    by: str
+
+    def __str__(self) -> str:
+        where = "pm" if self.kind == "prior" else "pm.math"
+        return f"{where}.{self.by} for {self.name}"
 
 
 def fault_of(
-    model: Any, variable: Any, check: str, evaluate: Callable, at: Any = None
+    model: Any,
+    variable: Any,
+    condition: str,
+    evaluate: Callable,
+    number: str = "",
+    at: Any = None,
 ) -> Fault | None:
     """Return which parameter makes a check of PyMC fail, and how to keep it in its domain.
 
@@ -133,10 +162,12 @@ def fault_of(
     model : pymc.Model
     variable : Variable
         The random variable.
-    check : str
-        Such as ``"sigma > 0 (it is -1.0)"``.
+    condition : str
+        What PyMC's check asks for, such as ``"sigma > 0"``.
     evaluate : callable
         From a list of variables to their values at the point, by variable.
+    number : str
+        What fails it, such as ``" (it is -1.0)"``.
     at : ndarray of bool or None
         If no check fails, where the log-density is -inf.
 
@@ -145,7 +176,6 @@ def fault_of(
     Fault or None
         None if no parameter that the model computes is outside of its domain.
     """
-    condition = check.partition(" (")[0]
     domains = {m[1]: d for d in DOMAINS for m in re.finditer(d.pattern, condition)}
     own = OTHER_PARAMETERS.get(distribution_of(variable), {})
     free = set(model.free_RVs)
@@ -158,6 +188,16 @@ def fault_of(
 
     given = given_parameters(variable)
     known = {name: d for name, d in {**domains, **own}.items() if given.get(name) is not None}
+    if (cuts := given.get("cutpoints")) is not None:
+        for parameter, value in outside([cuts], _falling):
+            at = tuple(np.argwhere(_falling(value))[0])
+            after = (*at[:-1], at[-1] + 1)
+            text = f"cutpoints that increase ({number_text(value[at])} comes before "
+            advice = (
+                "Give them transform=pm.distributions.transforms.ordered, and an initval of "
+                "increasing numbers."
+            )
+            return Fault(f"{text}{number_text(value[after])})", advice, parameter)
     if at is not None:
         for name, domain in known.items():
             for parameter, value in outside([given[name]], partial(_at_bound, domain, at)):
@@ -184,24 +224,14 @@ def fault_of(
                 advice = _first_outside(model, parameter, name, domain, evaluate)
             advice = advice or _advice(free, variable, name, parameter, domain)
             is_told = name in domains and condition == domain.text.format(name)
-            return Fault("" if is_told else told, advice, parameter)
-    if (cuts := given.get("cutpoints")) is not None:
-        for parameter, value in outside([cuts], _falling):
-            at = tuple(np.argwhere(_falling(value))[0])
-            after = (*at[:-1], at[-1] + 1)
-            text = f"cutpoints that increase ({number_text(value[at])} comes before "
-            advice = (
-                "Give them transform=pm.distributions.transforms.ordered, and an initval of "
-                "increasing numbers."
-            )
-            return Fault(f"{text}{number_text(value[after])})", advice, parameter)
+            remedy = _remedy(free, name, parameter, domain)
+            return Fault("" if is_told else told, advice, parameter, remedy)
     for name in SHARES if "sum(" in condition else ():
         if given.get(name) is not None and free & set(ancestors([given[name]])):
             advice = (
                 f"Give {name} values that sum to 1: pm.Dirichlet as its prior, or pm.math.softmax."
             )
-            number = check.partition("\n")[0].partition(" (")[2]
-            return Fault(f"sum({name}) = 1" + f" ({number}" * bool(number), advice, given[name])
+            return Fault(f"sum({name}) = 1{number}", advice, given[name])
     if given.keys() & {*domains, *own} or is_compound(variable):
         return None
     for name, domain in domains.items():
@@ -230,19 +260,34 @@ def _element(failing: Any, value: Any) -> str:
     return f" (it is {number}{place if failing.size > 1 else ''})"
 
 
+def _is_link(variable: Any) -> bool:
+    scalar = getattr(getattr(variable.owner, "op", None), "scalar_op", None)
+    return str(getattr(scalar, "name", None) or scalar).lower() in LINKS
+
+
+def _remedy(free: Set[Any], name: str, parameter: Any, domain: Domain) -> Remedy | None:
+    """Return what :func:`_advice` proposes, if it can be tried."""
+    random = written(parameter)
+    if random in free:
+        return Remedy("prior", random.name, domain.priors[0])
+    if _is_link(random) or not is_predictor(parameter, free):
+        return None
+    return Remedy("link", name, domain.link)
+
+
 def _advice(free: Set[Any], variable: Any, name: str, parameter: Any, domain: Domain) -> str:
     random = written(parameter)
     if random in free:
-        return f"Give {random.name} a prior in its domain, such as {domain.priors}."
+        priors = " or ".join(f"pm.{prior}" for prior in domain.priors)
+        return f"Give {random.name} a prior in its domain, such as {priors}."
     own = WITH_LOGIT.get(distribution_of(variable))
     if own and name == "p":
         return f"Give the linear predictor as logit_p: {own}('{variable.name}', logit_p=...)."
-    scalar = getattr(getattr(random.owner, "op", None), "scalar_op", None)
-    if str(getattr(scalar, "name", None) or scalar).lower() in LINKS:  # (it has underflowed)
+    if _is_link(random):  # (it has underflowed)
         return scaling(parameter, free) or NARROWER.format(name)
     if not is_predictor(parameter, free):
         return ""
-    return f"Give {name} a link: {name} = {domain.link}(...)."
+    return f"Give {name} a link: {name} = pm.math.{domain.link}(...)."
 
 
 _LINEAR = (Add, Sub, Neg, Mul, TrueDiv, Cast, Identity)

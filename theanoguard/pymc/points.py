@@ -1,6 +1,8 @@
 """The draws of a trace as points of a model's value variables, and the points where it diverged."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +27,24 @@ def compiled(model: Any, inputs: Sequence[Any], outputs: Sequence[Any], on_c: bo
     import pymc
 
     mode = Mode(("cvm" if config.cxx else "vm") if on_c else "py", "fast_run")
-    with unguarded(), model:
+    if not on_c:
+        # NumPy computes an array at once, but a fused operation number by number.  The user's
+        # operations may return a number, into which nothing can be written.
+        mode = mode.excluding("fusion", "inplace")
+    with unguarded(), model, _without_notice_of_blas():
         return pymc.compile(list(inputs), list(outputs), mode=mode, on_unused_input="ignore")
+
+
+@contextmanager
+def _without_notice_of_blas() -> Iterator[None]:
+    """Hide PyTensor's notice about a missing BLAS: a user of Numba does not ask for C code."""
+    logger = logging.getLogger("pytensor.tensor.blas")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def of_points(model: Any, outputs: Sequence[Any]) -> Callable:
@@ -83,41 +101,47 @@ def unconstraining(model: Any) -> Callable:
 def prior_points(pymc: Any, model: Any, n: int, seed: int = 0) -> Iterator[Point]:
     """Yield points, by the names of the value variables, that are drawn from the prior.
 
-    A variable without draws, such as ``pm.Flat``, is moved around its starting value.
+    A variable that cannot be drawn, such as ``pm.Flat`` or one whose scale is negative at some
+    draws, is moved around its starting value.
     """
-    start = model.initial_point(random_seed=seed)
     mode = Mode("py", "fast_compile")
-    values: dict[str, Any] = {}
-    moved: dict[Any, Any] = {}
+
+    def drawn(outputs: Iterable[Any], moved: Mapping[Any, Any]) -> Any:
+        outputs = clone_replace(list(outputs), moved) if moved else list(outputs)
+        return pymc.draw(outputs, draws=n, random_seed=seed, mode=mode)
+
     with unguarded():
-        for rv in model.free_RVs:
-            transform = model.rvs_to_transforms.get(rv)
-            name = model.rvs_to_values[rv].name
-            if _has_draws(pymc, rv, moved, mode):
-                drawn = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
-            else:
-                shape = np.shape(start[name])
-                drawn = start[name] + pymc.Uniform.dist(-1, 1, shape=shape)
-                moved[rv] = (
-                    drawn if transform is None else transform.backward(drawn, *rv.owner.inputs)
-                )
-                if rv.type != moved[rv].type:
-                    moved[rv] = rv.type.filter_variable(moved[rv], allow_convert=True)
-            values[name] = getattr(drawn, "values", drawn)
-        outputs = clone_replace(list(values.values()), moved) if moved else list(values.values())
-        draws = pymc.draw(outputs, draws=n, random_seed=seed, mode=mode)
+        values, moved = _values(pymc, model, None)
+        try:
+            draws = drawn(values.values(), moved)
+        except Exception:  # (an operation of PyMC or of the user's may raise whatever it likes)
+            values, moved = _values(pymc, model, lambda rv, moved: drawn([rv], moved))
+            draws = drawn(values.values(), moved)
     for number in range(n):
-        yield {name: drawn[number] for name, drawn in zip(values, draws, strict=True)}
+        yield {name: one[number] for name, one in zip(values, draws, strict=True)}
 
 
-def _has_draws(pymc: Any, rv: Any, moved: Mapping[Any, Any], mode: Any) -> bool:
-    """Return whether a random variable can be drawn, if `moved` stand for those that cannot."""
-    outputs = clone_replace([rv], moved) if moved else [rv]
-    try:
-        pymc.draw(outputs, draws=1, random_seed=0, mode=mode)
-    except Exception:  # (an operation of PyMC or of the user's may raise whatever it likes)
-        return False
-    return True
+def _values(pymc: Any, model: Any, draw: Callable | None) -> tuple[Point, dict[Any, Any]]:
+    """Return the random values by name, and what stands for the variables that `draw` cannot draw.
+
+    Without `draw`, all can be drawn.
+    """
+    values: Point = {}
+    moved: dict[Any, Any] = {}
+    for rv in model.free_RVs:
+        transform, name = model.rvs_to_transforms.get(rv), model.rvs_to_values[rv].name
+        try:
+            if draw is not None:
+                draw(rv, moved)
+            made = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+        except Exception:
+            start = model.initial_point()[name]
+            made = start + pymc.Uniform.dist(-1, 1, shape=np.shape(start))
+            moved[rv] = made if transform is None else transform.backward(made, *rv.owner.inputs)
+            if rv.type != moved[rv].type:
+                moved[rv] = rv.type.filter_variable(moved[rv], allow_convert=True)
+        values[name] = getattr(made, "values", made)
+    return values, moved
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from theanoguard._shown import displayed
 from theanoguard._text import number_text, printable
 from theanoguard.explain import Explanation
 from theanoguard.explain.text.report import failed_lines
+from theanoguard.explain.text.report import title as headline
 from theanoguard.guard import GuardError
 from theanoguard.guard.errors import report_text
-from theanoguard.pymc.links import without_clamp
+from theanoguard.pymc.links import Remedy, without_clamp
 
 
 @displayed
@@ -47,6 +48,8 @@ class BadTerm:
         value that is not finite.  `explanation` is then None.
     advice : str
         How to keep the parameter of a failed check inside of its domain.
+    remedy : Remedy or None
+        The change of the model that `advice` proposes, if it can be tried.
     numpy_alone : bool
         Whether PyTensor's C code, with which PyMC samples, computes the value.
 
@@ -66,6 +69,7 @@ class BadTerm:
     checks: tuple[str, ...] = ()
     data: str | None = None
     advice: str = ""
+    remedy: Remedy | None = None
     numpy_alone: bool = False
 
     @property
@@ -96,8 +100,7 @@ class BadTerm:
             lines += f"  the parameters must satisfy: {'; '.join(self.checks)}".splitlines()
         if self.data:
             lines += [f"  {line}" for line in self.data.splitlines()]
-        if self.advice:
-            lines.append(f"  {self.advice}")
+        lines += [f"  {line}" for line in self.advice.splitlines()]
         return "\n".join(map(printable, lines))
 
     @property
@@ -105,12 +108,18 @@ class BadTerm:
         """One line that says which value is bad and why, and the lines of the model."""
         text = f"{self.term} breaks {self.checks[0]}" if self.checks else self.title
         what, *places = text.splitlines()
-        told = (self.report or self.data) if not self.checks else ""
-        if told:
-            what += f": {told.partition(chr(10))[0].rstrip('.')}"
+        if not self.checks and self.reason:
+            what += f": {self.reason.rstrip('.')}"
         if self.source is not None:
             places.append(f"  {source_text(self.source)}")
         return "\n".join(map(printable, [f"{what}.", *places]))
+
+    @property
+    def reason(self) -> str:
+        """One line: which operation, data or condition has made the value."""
+        if self.event is not None and self.explanation is not None:
+            return printable(headline(self.explanation.cause))
+        return next(iter((self.data or "; ".join(self.checks)).splitlines()), "")
 
     @property
     def report(self) -> str | None:
@@ -196,9 +205,8 @@ class ModelExplanation:
         told: dict[Any, str] = {}
         for bad in self.bad:
             # One fault makes many terms bad, and the gradients of these: once is enough.
-            first = (bad.report or bad.data or "; ".join(bad.checks)).partition("\n")[0]
-            same = bad.cause_key or ((bad.checks, bad.advice) if bad.checks else first)
-            first = textwrap.shorten(first, 94)
+            same = bad.cause_key or ((bad.checks, bad.advice) if bad.checks else bad.reason)
+            first = textwrap.shorten(bad.reason, 94)
             above = first if same in told else told.get(bad.by and bad.term, "")
             blocks.append(f"{bad.title}\n  as above: {above}" if above else str(bad))
             if same and first:

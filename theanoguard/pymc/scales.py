@@ -250,7 +250,7 @@ def scales_of(model: Any) -> list[Scale]:
 
 
 @contextmanager
-def _without_starts(model: Any) -> Iterator[None]:
+def without_starts(model: Any) -> Iterator[None]:
     """Take the initvals off a model, which PyMC cannot copy with them, and put them back."""
     kept = dict(model.rvs_to_initial_values)
     model.rvs_to_initial_values.update(dict.fromkeys(kept))
@@ -267,7 +267,7 @@ def non_centred(model: Any, names: list[str]) -> tuple[Any, list[Scale]]:
 
     changed = [scale for scale in scales_of(model) if scale.child.name in names]
     for name in (scale.child.name for scale in changed):
-        with _without_starts(model):
+        with without_starts(model):
             clone = clone_model(model)
         with clone:
             [scale] = [one for one in scales_of(clone) if one.child.name == name]
@@ -308,15 +308,61 @@ def same_density(model: Any, other: Any, changed: list[Scale]) -> bool:
     return bool(errors) and max(errors) < 1e-6
 
 
-def diverging_in_short_run(model: Any, draws: int = 0) -> tuple[int, int]:
-    """Return how many draws of a short run of a model diverge, and how many it has.
+@dataclass(frozen=True)
+class Mixing:
+    """How well chains have mixed.
 
-    It has at least `draws` of them.
+    Parameters
+    ----------
+    n_divergent, n_draws : int
+    ess : float
+        The smallest effective sample size of all elements of the free variables.
+    rhat : float
+        The largest one.
     """
+
+    n_divergent: int
+    n_draws: int
+    ess: float = np.nan
+    rhat: float = np.nan
+
+    def __str__(self) -> str:
+        if np.isnan(self.ess + self.rhat):  # (of one chain, or of a variable that does not move)
+            return f"{self.n_divergent} of {self.n_draws} draws diverge"
+        return (
+            f"{self.n_divergent} of {self.n_draws} draws diverge, with an ESS of {self.ess:.0f} "
+            f"and an r-hat of {self.rhat:.2f}"
+        )
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the draws are too few, or too much alike, to be used."""
+        return self.ess < LEAST_ESS * self.n_draws or self.rhat > MOST_RHAT
+
+
+LEAST_ESS, MOST_RHAT = 0.15, 1.03
+"""Chains move slowly if their ESS is a smaller share of the draws, or if their r-hat is larger."""
+
+
+def mixing(model: Any, n_divergent: int, n_draws: int, draws: Any) -> Mixing:
+    """Return how well the draws of a group of a trace have mixed."""
+    from pymc import stats
+
+    names = [rv.name for rv in model.free_RVs]
+    with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
+        both = [
+            np.concatenate([np.ravel(found[name]) for name in names])
+            for found in (stats.ess(draws[names]), stats.rhat(draws[names]))
+        ]
+    return Mixing(n_divergent, n_draws, float(np.min(both[0])), float(np.max(both[1])))
+
+
+def short_run(model: Any, draws: int = 0) -> Mixing:
+    """Return how a short run of a model mixes, which has at least `draws` of them."""
     import pymc
 
     longer = {"draws": max(SHORT["draws"], math.ceil(draws / SHORT["chains"]))}
     with model, unguarded(), warnings.catch_warnings(action="ignore"):
         trace = pymc.sample(**SHORT | longer)
-    diverging = np.asarray(trace.sample_stats["diverging"], bool)
-    return int(diverging.sum()), diverging.size
+    diverging = np.asarray(trace["sample_stats"]["diverging"], bool)
+    return mixing(model, int(diverging.sum()), diverging.size, trace["posterior"].to_dataset())

@@ -59,10 +59,13 @@ class Notes:
     Parameters
     ----------
     watch : Watch
+    initvals : dict or None
+        Starting values that are not the model's own, by variable.
     """
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, initvals: Any = None) -> None:
         self.watch = watch
+        self.initvals = initvals
         self.layout: list[Any] = []  # name, slice and shape of each variable in the joined point
         self.callback = _Note(self.note_address)
         self.lock = threading.Lock()
@@ -136,6 +139,14 @@ class Notes:
                     ends.loc[dict(zip(DIMS, (where.chain, where.draw), strict=True))] = told[code]
             stats.dataset = stats.to_dataset().assign(divergence_end=ends)
 
+    def starts(self) -> list[Point]:
+        """Return where nutpie may have tried to start: without its jitter, and its last points."""
+        from pymc.initial_point import make_initial_point_fn
+
+        first = make_initial_point_fn(model=self.watch.model, overrides=self.initvals)(0)
+        walls = [self.split(x) for _, x, _ in list(self.points[True])[-1:]]
+        return [first, *filter(None, [self.watch.not_finite]), *walls]
+
     def at_start(self) -> Any:
         """Return the error that explains a point that nutpie could not start at, or None."""
         chain = 0 if self.watch.n_chains == 1 else None
@@ -173,7 +184,8 @@ def patches(
                 if guard is None:
                     return original(model, *args, **kwargs)
                 judged_on = "numba" if backend == "numba" else "c"
-                made.append(Notes(Watch("nutpie", model, guard, judged_on)))
+                watch = Watch("nutpie", model, guard, judged_on)
+                made.append(Notes(watch, kwargs.get("initial_points")))
                 try:
                     with unguarded():
                         compiled = original(model, *args, **kwargs)
@@ -348,9 +360,7 @@ def _sample(original: Wrapped) -> Wrapped:
                 raise
             ours = notes.at_start()
             if ours is None:
-                model, told = notes.watch.model, notes.watch.not_finite
-                points = [model.initial_point(), *([told] if told else [])]
-                ours = bad_start(model, points, "nutpie")
+                ours = bad_start(notes.watch.model, notes.starts(), "nutpie")
             if ours is None:
                 raise
             raise ours from refused
