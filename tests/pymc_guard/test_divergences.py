@@ -158,8 +158,8 @@ def test_a_form_is_tried_in_a_run_that_is_long_enough_to_judge_it(n_new, cause, 
 
 def test_if_one_form_is_no_better_all_of_them_are_tried(monkeypatch):
     with pm.Model() as model:
-        tau, within = pm.HalfNormal("tau"), pm.HalfNormal("within")
-        schools = pm.Normal("schools", 0, tau, shape=3)
+        tau, within = pm.HalfNormal("tau", initval=0.5), pm.HalfNormal("within")
+        schools = pm.Normal("schools", 0, tau, shape=3, initval=np.zeros(3))
         classes = pm.Normal("classes", schools, within, shape=3)
         pm.Normal("y", classes, 10.0, observed=[20.0, 8.0, -3.0])
 

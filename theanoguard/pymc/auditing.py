@@ -35,6 +35,9 @@ ALIKE = 1 / 50
 MOST_SLOPES = 20
 """A parameter that depends on more coefficients is not audited."""
 
+MOST_OUTCOMES = 5000
+"""Whether more outcomes are separated is not looked for."""
+
 CERTAIN, OFTEN = 1e-4, 0.2
 """Separated outcomes are reported if so large a share of the prior's probabilities is so near to 0
 or to 1: a narrower prior holds the coefficients, whatever the data are."""
@@ -191,7 +194,7 @@ class Design:
                 i, j, ratios = j, i, [1 / ratio for ratio in ratios]
             if all(ratio.std() < ALIKE * abs(ratio.mean()) for ratio in ratios):
                 mean, sd = ratios[0].mean(), ratios[0].std()
-                return i, j, float(f"{mean:.5g}"), float(f"{sd:.2g}")
+                return int(i), int(j), float(f"{mean:.5g}"), float(f"{sd:.2g}")
         return None
 
     def separating(self, signs: Any) -> list[str]:
@@ -204,7 +207,7 @@ class Design:
         """
         sizes = [np.linalg.norm(s, axis=1, keepdims=True) for s in self.slopes]
         rows = [s / np.maximum(n, 1e-300) for s, n in zip(self.slopes, sizes, strict=True)]
-        if not np.allclose(*rows, atol=1e-4):
+        if not np.allclose(rows[0], rows[1], atol=1e-4):
             return []  # (not linear, so what holds here need not hold elsewhere)
         gains = rows[0] * np.where(signs == 0, 1, signs)[:, None]
         bounds = [(-1, 1) if one else (0, 0) for one in self.free]
@@ -272,7 +275,7 @@ def of_designs(model: Any, points: Sequence[Point]) -> Iterator[DataFault]:
         if (found := design.alike()) is not None:
             i, j, *ratio = found
             yield DataFault("alike", rv.name, (names[i], names[j], *ratio), (), size, line)
-        elif key in OUTCOMES.get(distribution_of(rv), ()):
+        elif key in OUTCOMES.get(distribution_of(rv), ()) and size <= MOST_OUTCOMES:
             yield from _separated(model, design, key, [at(point)[number] for point in points])
 
 

@@ -441,7 +441,7 @@ def _differences(
     Central differences of two step sizes; the better one by Richardson's extrapolation.  None where
     a value on the way is not finite.
     """
-    value = np.asarray(point[name], float)
+    value: Any = np.asarray(point[name], float)
     step = 1e-3 * (1 + float(np.max(np.abs(value), initial=0)))
     slopes = []
     sizes = 0.0

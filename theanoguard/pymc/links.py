@@ -422,8 +422,10 @@ def scaling(parameter: Any, free: Set[Any]) -> str:
         at = tuple(np.argwhere(bad)[0])
         column = f"[:, {', '.join(map(str, at))}]" if at else ""
         name = (names.of(variable).name or variable.name or "the predictor") + column
-        away = np.abs(mean[at]) > sd[at]
+        away, wide = np.abs(mean[at]) > sd[at], sd[at] > LARGE
         remedy = f"centre it, {name} - {name}.mean()" if away else f"divide {name} by its sd"
+        if away and wide:
+            remedy = f"standardize it, ({name} - {name}.mean()) / {name}.std()"
         return f"{name} has mean {mean[at]:,.4g} and sd {sd[at]:,.3g}: {remedy}."
     return ""
 

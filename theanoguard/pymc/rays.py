@@ -78,12 +78,14 @@ def rays(
         *_unchanging(model, flat, points, slopes_at),
     ]:
         names = {name for name, *_ in direction}
-        moves = [] if names <= told else [_not_falling(height_at, p, direction) for p in points[:2]]
-        if moves and all(moves):
+        if names <= told:
+            continue
+        falls = [_not_falling(height_at, p, direction) for p in points[:2]]
+        if falls[0] is not None and None not in falls:
             told |= names
             rv = next(rv for rv in flat if rv.name == direction[0][0])
             shown = tuple(words for _, _, words, _ in direction)
-            yield Improper(shown, rv.name, *moves[0], source_line(rv))
+            yield Improper(shown, rv.name, *falls[0], source_line(rv))
 
 
 @dataclass(frozen=True)
