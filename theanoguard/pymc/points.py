@@ -1,6 +1,7 @@
 """The draws of a trace as points of a model's value variables, and the points where it diverged."""
 
 import logging
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,12 +38,14 @@ def compiled(model: Any, inputs: Sequence[Any], outputs: Sequence[Any], on_c: bo
 
 @contextmanager
 def _without_notice_of_blas() -> Iterator[None]:
-    """Hide PyTensor's notice about a missing BLAS: a user of Numba does not ask for C code."""
+    """Hide PyTensor's notices about a missing BLAS: a user of Numba does not ask for C code."""
     logger = logging.getLogger("pytensor.tensor.blas")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "PyTensor could not link to a BLAS")
+            yield
     finally:
         logger.setLevel(level)
 
