@@ -230,3 +230,14 @@ def test_the_error_is_not_known_where_a_value_is_that_of_the_call():
     assert any(note.kind == "live" for note in found.notes)
     assert np.isnan(found.error).all()
     assert not np.isnan(theanoguard.exact(x.sum(), at).error)
+
+
+def test_one_element_of_a_large_product_takes_one_row_and_one_column():
+    a, b = pt.dmatrices("a", "b")
+    x, y = np.random.default_rng(0).normal(size=(2, 200, 200))
+    for product in (a @ b, pt.dot(a, b)):
+        found = theanoguard.exact(product[3, -1], {a: x, b: y})
+        assert found.known == "number"
+        assert float(found.mid) == pytest.approx((x @ y)[3, -1], rel=1e-12)
+    found = theanoguard.exact(a @ b, {a: x, b: y})  # (all of it is beyond the limit)
+    assert (found.known == "unknown").all()

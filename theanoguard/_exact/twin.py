@@ -9,13 +9,14 @@ known, they are those of the call.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from flint import ctx
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.traversal import toposort
 from pytensor.scalar.basic import ScalarOp
 from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import Elemwise
@@ -60,7 +61,7 @@ from theanoguard._exact.scalars import STEPS, apply_scalar, constant_value
 from theanoguard._exact.sparse import dense, of_sparse
 from theanoguard._pytensor import IfElse
 from theanoguard._pytensor.labelled import unlabelled
-from theanoguard._steps import as_raised, foreign
+from theanoguard._steps import ForeignError, as_raised, foreign
 
 BITS = 192
 """Of the midpoints at first."""
@@ -273,7 +274,7 @@ class Twin(Replay):
         if "complex" in kinds:
             return self.floats(node, values)
         box = self.boxes.get(node.outputs[0]) if self.boxes else None
-        if box is not None and isinstance(node.op, SLICED):
+        if box is not None and isinstance(getattr(node.op, "core_op", node.op), SLICED):
             return [self._in_box(node, values, box)]
         if way != "moving":
             values = [self.as_balls(v) for v in node.inputs]
@@ -416,6 +417,7 @@ def evaluate(
     elements: Sequence[tuple[int, ...] | None] | None = None,
     masked_gradients: bool = False,
     decides: bool = False,
+    parts: bool = False,
     work: float = WORK,
     seconds: float = SECONDS,
     most_bits: int = MAX_BITS,
@@ -438,6 +440,8 @@ def evaluate(
         as in a branch that ``switch`` has not chosen.
     decides : bool
         Whether the exact values decide, as in :func:`exact`.  Otherwise the call decides.
+    parts : bool
+        Whether all elements are asked for, and only a part of the other variables may decide them.
     work : float, optional
         Multiplications of 192 bits that are allowed.
     seconds : float, optional
@@ -449,7 +453,10 @@ def evaluate(
     asked = list(elements) if elements is not None else [None] * len(variables)
     budget = Budget(work, seconds)
     outputs = unlabelled(list(variables))
-    boxes = boxes_of(outputs, [box_of(i) for i in asked], lookup, given) if lookup else {}
+    wanted = [box_of(i) for i in asked]
+    if parts and lookup is not None:
+        wanted = [tuple(map(np.arange, np.shape(lookup(v)))) for v in outputs]
+    boxes = boxes_of(outputs, wanted, lookup, given) if lookup else {}
     cotangents = cotangents_of(outputs, given) if masked_gradients else frozenset()
     start = {v: as_given(value) for v, value in given.items()}
     best: list[Exact | None] = [None] * len(outputs)
@@ -530,6 +537,18 @@ def _fits(variable: Variable, value: Any) -> bool | None:
     return array.dtype.kind in "iubf" and bool(np.array_equal(array.astype(dtype), array)) or None
 
 
+def _floats_of(outputs: Sequence[Variable], given: Mapping[Variable, Any]) -> Any:
+    """Return what looks up the values that NumPy computes, for the shapes; None if it does not."""
+    if any(has_effects(node.op) for node in toposort(outputs, blockers=list(given))):
+        return None
+    replay = Replay(None, given, ForeignKernels("py"))
+    try:
+        replay.values(outputs)
+    except ForeignError:
+        return None
+    return replay.value
+
+
 @checked
 def exact(
     outputs: Variable | Sequence[Variable],
@@ -588,5 +607,10 @@ def exact(
         for v, value in inputs.items()
     }
     with as_raised():
-        found = evaluate(asked, given, masked_gradients=True, work=work, seconds=seconds)
+        run = partial(evaluate, asked, given, masked_gradients=True, work=work, seconds=seconds)
+        found = run()
+        if any(note.kind == "limit" for one in found for note in one.notes):
+            known = _floats_of(asked, given)
+            if known is not None:  # (only the parts that decide what is asked for)
+                found = run(live=known, decides=True, parts=True)
     return found[0] if isinstance(outputs, Variable) else found
