@@ -141,9 +141,10 @@ def varying_effects_of_lkj(rng):
     cafe, afternoon = np.repeat(np.arange(6), 10), np.tile([0, 1], 30)
     chol, *_ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.Exponential.dist(1))
     raw = pm.Normal("raw", shape=(2, 6))
-    a, b = pm.Normal("mean", [3, -1], 1, shape=2)[:, None] + pt.dot(chol, raw)
+    effects = pm.Normal("mean", [3, -1], 1, shape=2)[:, None] + pt.dot(chol, raw)
     wait = 3.5 - afternoon + rng.normal(0, 0.5, 60)
-    pm.Normal("wait", a[cafe] + b[cafe] * afternoon, pm.Exponential("sigma", 1), observed=wait)
+    mean = effects[0][cafe] + effects[1][cafe] * afternoon
+    pm.Normal("wait", mean, pm.Exponential("sigma", 1), observed=wait)
 
 
 @textbook
