@@ -46,6 +46,7 @@ def plot_html(shown: Watch | Recording) -> str:
         first, then those with the largest last norms, :data:`MOST_LINES` at most.  Only the last
         :data:`MOST_MARKS` events are marked.  The pointer shows the values of a step.
     """
+    panels: dict[str, Lines]
     recording = shown if isinstance(shown, Recording) else shown.recording
     since = None if recording is None else recording.since()
     if isinstance(shown, Recording):
@@ -226,8 +227,10 @@ def _follow(
 ) -> None:
     drawn: tuple[int, int] | None = None
     while not ended.wait(seconds) and (watch := watch_of()) is not None:
-        recorded = isinstance(watch, Recording)
-        state = (watch.calls, 0) if recorded else (watch.steps, len(watch.events))
+        if isinstance(watch, Recording):
+            state = watch.calls, 0
+        else:
+            state = watch.steps, len(watch.events)
         if state != drawn:
             shown.value, drawn = plot_html(watch), state
         del watch

@@ -236,7 +236,8 @@ def explain_divergences(idata: Any, model: Any, *, check: bool = True) -> Diverg
     with failures() as failed:
         grouping = _Grouping(model, others, n_divergent, n_draws, check, sampled)
         groups = grouping.groups(broken)
-        told = attempt("the record of the chains", (), grouping.remarks, arrays, stats, to_point)
+        none: tuple[str, ...] = ()
+        told = attempt("the record of the chains", none, grouping.remarks, arrays, stats, to_point)
         known = any(group.cause in ("bad", "wall") for group in groups)
         much = check and not known and n_divergent > MUCH * n_draws
         prior = attempt("the draws from the prior", "", _of_prior, model) if much else ""

@@ -123,8 +123,8 @@ class Recording:
         self._older = min(16 * LAST, MEMORY // row_bytes)
         self._began = np.full((2 * LAST, n_began, len(FIGURES)), np.nan)
         self._ended = np.full((2 * LAST, n_ended, len(FIGURES)), np.nan)
-        self._hashes = np.zeros((2 * LAST, len(own)), "uint32")
-        self._numbers = np.zeros(2 * LAST, "int64")
+        self._hashes: np.ndarray = np.zeros((2 * LAST, len(own)), "uint32")
+        self._numbers: np.ndarray = np.zeros(2 * LAST, "int64")
 
     # -- a call
 
