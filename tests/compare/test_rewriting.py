@@ -246,6 +246,14 @@ def test_a_wrong_number_in_the_place_of_nan_is_a_fault():
     assert [c.kind for c in judge.changes({"output 0": np.array(2.0)})] == ["value changed"]
 
 
+def test_rounding_in_the_place_of_nan_is_no_fault():
+    """The exact value is so small that each number is far from it in relative terms."""
+    t = pt.dscalar("t")
+    judge = Judge(*_problem_and_reference(pt.log(pt.exp(s)) - s + t, {s: 1000.0, t: 1e-30}))
+    assert judge.changes({"output 0": np.array(1e-13)}) == []
+    assert [c.kind for c in judge.changes({"output 0": np.array(1e-9)})] == ["value changed"]
+
+
 def _problem_and_reference(graph, given):
     problem = make_problem(graph, given)
     return problem, problem.reference()

@@ -216,6 +216,13 @@ def test_an_axis_of_one_variable_is_not_that_of_another():
     assert improve(expression, {w: np.full(3, 1e155), y: np.ones(5)}) is None
 
 
+def test_a_formula_that_is_an_input_keeps_its_name():
+    graph = pt.log1p(pt.exp(x)) - pt.log1p(pt.exp(-x))
+    graph.name = "odds"
+    found = improve(graph, {x: 800.0})
+    assert (found.expression, found.code, x.name) == (x, "x", "x")
+
+
 def test_wrong_arguments():
     with pytest.raises(ValueError, match="expression must be a tensor of a floating dtype"):
         improve(k, {k: [1]})

@@ -56,6 +56,11 @@ class Points:
         """Of the leaves."""
         return next(iter(self.values.values())).dtype
 
+    def joined(self, others: "Points", rows: Sequence[int]) -> "Points":
+        """Return the points with some others of the same leaves."""
+        values = {n: np.concatenate([v, others.values[n][rows]]) for n, v in self.values.items()}
+        return Points(values, self.lengths, np.concatenate([self.weights, np.ones(len(rows))]))
+
     def widened(self, x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
         """Return an array that is broadcast along the axes of a reduction."""
         shape = list(x.shape)
@@ -283,6 +288,10 @@ class EGraph:
             yield from self._matches_all(patterns[1:], classes[1:], found, heads)
 
     def _allows(self, identity: Identity, letters: Mapping[str, int]) -> bool:
+        for letter, holds, limit in identity.limits:
+            number = self.number(letters[letter])
+            if number is not None and not holds(number, limit):
+                return False
         if not identity.fixed:
             return True
         axes = self.axes_in(letters["i"])

@@ -7,10 +7,12 @@ that b is the same along i.  A line in brackets is the source of the lines after
 """
 
 import ast
+import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from theanoguard._arguments import checked, refuse
@@ -19,6 +21,12 @@ from theanoguard.stable.operations import OPERATIONS
 
 Term: TypeAlias = Any
 """A name (str), a number (Fraction), or a tuple of the name of an operation and its operands."""
+
+
+_COMPARED = {
+    **{">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le},
+    "!=": operator.ne,
+}
 
 
 @brief
@@ -58,6 +66,12 @@ class Identity:
         """The letters that are the same along the axes of the reduction."""
         parts = [part.split() for part in self.where.split(",")]
         return tuple(words[1] for words in parts if words[:1] == ["fixed"])
+
+    @cached_property
+    def limits(self) -> tuple[tuple[str, Callable[[Any, Any], Any], Fraction], ...]:
+        """The conditions on one letter: it, a comparison, and a number."""
+        found = re.findall(r"(?:^|, )([a-d]) (\S+) (-?\d+)(?=,|$)", self.where)
+        return tuple((letter, _COMPARED[sign], Fraction(number)) for letter, sign, number in found)
 
     @property
     def domain(self) -> str:
@@ -120,6 +134,8 @@ a**2 - 1 -> (a - 1) * (a + 1)
 (a + b)**2 -> a**2 + 2 * (a * b) + b**2
 (a - b)**2 -> a**2 - 2 * (a * b) + b**2
 (a - b)**2 -> (b - a)**2
+a - 1 -> -(1 - a)
+a**3 - b**3 -> (a - b) * (a**2 + a * b + b**2)
 
 [values]
 exp(0) -> 1
@@ -262,6 +278,7 @@ cosh(a)**2 - sinh(a)**2 -> 1
 cosh(a) - sinh(a) -> exp(-a)
 cosh(a) + sinh(a) -> exp(a)
 sinh(a) / cosh(a) -> tanh(a)
+cosh(a) / sinh(a) -> 1 / tanh(a)                    if a != 0
 1 - 1 / cosh(a)**2 -> tanh(a)**2
 1 / cosh(a)**2 -> 1 - tanh(a)**2
 log(cosh(a)) -> abs(a) + softplus(-2 * abs(a)) - log(2)
@@ -574,6 +591,10 @@ def _tidy(head: str, *operands: Term) -> Term:
             return _tidy("mul", Fraction(2), x)
         case ("sub", x, y) if (inner := _negated(y)) is not None:
             return _tidy("add", x, inner)
+        case ("sub", x, y) if x == y:
+            return Fraction(0)
+        case ("sub", ("add", x, y), z) if y == z or x == z:
+            return x if y == z else y
         case ("sub", 0, x) | ("mul", -1, x) | ("mul", x, -1):
             return _tidy("neg", x)
         case ("neg", x) if (inner := _negated(x)) is not None:

@@ -32,7 +32,7 @@ FAULT = 10.0
 GAIN = 4.0
 """The bits by which another formula must be better."""
 NO_DIGITS = 45.0
-"""The largest error in bits of a finite gradient."""
+"""The largest error in bits of a formula that is proposed, and of a finite gradient."""
 SLOPE = 20.0
 """The error in bits that a gradient may have."""
 KEPT = 12.0
@@ -43,7 +43,13 @@ CANDIDATES = 8
 SLOPES = 12
 DIFFERENTIATED = 6
 """The largest number of formulas of which the gradients are compared."""
+ACCURATE = (0.0, 0.0)
+"""The rank of a gradient that is accurate."""
 SAFE_BRANCHES = "switch(c, f(a), b) = switch(c, f(switch(c, a, 1)), b)"
+MOST_CODE = 120
+"""Characters of a formula that is proposed: nobody pastes a longer one."""
+PASSES = 2
+"""How often a search goes on from the best formula."""
 SEARCHES = 4
 """The largest number of formulas around an operation that are searched."""
 BITS = (192, 1100, 4400)
@@ -148,7 +154,7 @@ def better_formulas(
     """Yield more accurate terms for a variable, and for those that are computed from it.
 
     The formulas begin at the inputs of the graph, and at results of operations that no identity
-    knows.
+    knows.  Long formulas are left out.
 
     Parameters
     ----------
@@ -170,7 +176,9 @@ def better_formulas(
             continue
         formula = Reader((), replay.value).formula(v)
         part = _Part(formula, replay, end)
-        if formula.leaves and (better := part.improved()) is not None:
+        better = part.improved() if formula.leaves else None
+        short = {n: n for n in formula.leaves}
+        if better is not None and len(formula.code(better.term, short)) <= MOST_CODE:
             yield better
 
 
@@ -249,6 +257,7 @@ class _Part:
 
     def __init__(self, formula: Formula, replay: Replay, end: float):
         self.formula, self.replay, self.end = formula, replay, end
+        self.seconds = max(end - time.thread_time(), 0.0)
 
     def improved(self) -> Found | None:
         if not isinstance(self.formula.term, tuple):
@@ -409,125 +418,173 @@ class _Part:
             and not isinstance(leaf.variable, Constant)
         ]
 
-    def _slope_of(self, variable: Variable) -> list[Variable] | None:
-        leaves = [self.formula.leaves[n].variable for n in self._wrt]
-        if variable.type.ndim:  # (a softmax adds to 1, so the gradient of its sum is rounding)
+    @cached_property
+    def _probes(self) -> dict[Variable, Variable]:
+        """Vectors in the place of the leaves of a formula by element: one element for a point."""
+        if self._reduced():
+            return {}
+        leaves = [leaf.variable for leaf in self.formula.leaves.values()]
+        return {v: pt.vector(dtype=v.type.dtype) for v in leaves}
+
+    def _probed(self, term: Term) -> Variable:
+        return self.formula.expression(term, lambda v: self._probes.get(v, v), views=False)
+
+    def _slope_of(self, term: Term) -> list[Variable] | None:
+        """Return the gradient of a term, or None if it has none."""
+        if term in self._known_slopes:
+            return self._known_slopes[term]
+        wrt = [self.formula.leaves[n].variable for n in self._wrt]
+        leaves = [self._probes.get(v, v) for v in wrt]
+        variable = self._probed(term)
+        if variable.type.ndim and not self._probes:
+            # (a softmax adds to 1, so the gradient of its sum is rounding)
             weights = pt.cast(pt.arange(variable.size) % 5 + 1, variable.type.dtype)
-            variable = (variable * weights.reshape(variable.shape)).sum()
+            variable = variable * weights.reshape(variable.shape)
         try:
             # A leaf may be computed from another, and no derivative goes through it to that.
-            return pytensor.grad(
-                variable,
+            found = pytensor.grad(
+                variable.sum(),
                 leaves,
                 consider_constant=leaves,
                 disconnected_inputs="ignore",
                 null_gradients="return",
             )
         except (NotImplementedError, pytensor.gradient.NullTypeGradError):
-            return None
+            found = None
+        self._known_slopes[term] = found
+        return found
 
-    @cached_property
-    def _slope_points(self) -> list[tuple[dict[Variable, Any], float]]:
-        """Values of the leaves at some points, for the gradient, and the weights of these."""
-        points = self._points
-        order = np.argsort(-points.weights, kind="stable")
-        near = [k for k in order if points.weights[k] > 1][:5]
-        far = [k for k in order if points.weights[k] <= 1]
-        far = far[:: max(1, len(far) // 6)][:6]
-        chosen: list[tuple[dict[Variable, Any], float]] = []
-        for k in (*near, *far):
-            chosen.append((self._values_at(points, k), float(points.weights[k])))
-        return chosen
+    def _at(
+        self, variables: Sequence[Variable], points: Points, rows: Sequence[int]
+    ) -> list[list[Any]]:
+        """Return variables at some points; None for those that have no value."""
+        known = [v for v in variables if hasattr(v.type, "dtype")]
+        with np.errstate(all="ignore"):
+            if self._probes:
+                replay = Replay(None, self._values_at(points, rows), self.replay.kernels)
+                arrays = {v: np.broadcast_to(replay.value(v), len(rows)) for v in known}
+                return [
+                    [arrays[v][i] if v in arrays else None for v in variables]
+                    for i in range(len(rows))
+                ]
+            return [
+                [replay.value(v) if v in known else None for v in variables]
+                for replay in (
+                    Replay(None, self._values_at(points, [k]), self.replay.kernels) for k in rows
+                )
+            ]
 
-    def _values_at(self, points: Points, k: int) -> dict[Variable, Any]:
+    def _values_at(self, points: Points, rows: Sequence[int]) -> dict[Variable, Any]:
+        """Return the values of the leaves at a point, or of the probes at several."""
         values = {}
         for name, leaf in self.formula.leaves.items():
-            value = points.values[name][k]
+            value, dtype = points.values[name][rows], leaf.variable.type.dtype
+            if self._probes:
+                values[self._probes[leaf.variable]] = value.ravel().astype(dtype)
+                continue
             ndim = leaf.variable.type.ndim
-            value = value.reshape(value.shape[self._ndim - ndim :] if ndim else ())
-            values[leaf.variable] = np.asarray(value, leaf.variable.type.dtype)
+            value = value[0].reshape(value.shape[1 + self._ndim - ndim :] if ndim else ())
+            values[leaf.variable] = np.asarray(value, dtype)
         return values
+
+    @cached_property
+    def _slope_rows(self) -> list[int]:
+        """Some of the points of the search, at which gradients are compared."""
+        points = self._points
+        order = np.argsort(-points.weights, kind="stable")
+        near = [int(k) for k in order if points.weights[k] > 1][:5]
+        far = [int(k) for k in order if points.weights[k] <= 1]
+        count = min(len(far), 16 if self._probes else 6)
+        return [*near, *(far[i] for i in np.linspace(0, len(far) - 1, count).astype(int))]
 
     @cached_property
     def _slopes(self) -> tuple[list[Any], list[tuple[float, float]]]:
         """The exact gradients at the points, and the errors of the old formula's gradient."""
-        old = self._old_slope
+        old = self._slope_of(self.formula.term)
         if not self._wrt or old is None:
             return [], []
-        exact = []
-        for values, _ in self._slope_points:
+        points, rows, exact = self._points, self._slope_rows, []
+        together = [rows] if self._probes else [[k] for k in rows]
+        for some in together:
+            values = self._values_at(points, some)
             found = evaluate(old, values, masked_gradients=True, decides=True, seconds=0.5)
             right = [np.asarray(to_floats(e.value), float) for e in found]
-            value = Replay(None, values, self.replay.kernels).value(self._as_written)
+            if self._probes:
+                exact += [[r[i : i + 1] for r in right] for i in range(len(rows))]
+            else:
+                exact.append(right)
+        written = self._probed(self.formula.term)
+        for right, (value,) in zip(exact, self._at([written], points, rows), strict=True):
             if np.isnan(value).any():  # (a limit, at which the formula has no gradient)
-                right = [np.full_like(r, np.nan) for r in right]
-            exact.append(right)
+                right[:] = [np.full_like(r, np.nan) for r in right]
         return exact, self._errors_of_slope(old, exact)
 
     @cached_property
-    def _known_slopes(self) -> dict[Term, Any]:
+    def _known_slopes(self) -> dict[Term, list[Variable] | None]:
+        return {}
+
+    @cached_property
+    def _known_errors(self) -> dict[Term, list[tuple[float, float]] | None]:
         return {}
 
     def _slope_errors(self, term: Term) -> list[tuple[float, float]] | None:
         """Return the errors of the gradient of a term, and weights; None if it has no gradient."""
-        if term not in self._known_slopes:
-            slope = self._slope_of(self.formula.expression(term, views=False))
+        if term not in self._known_errors:
+            slope = self._slope_of(term)
             found = None if slope is None else self._errors_of_slope(slope, self._slopes[0])
-            self._known_slopes[term] = found
-        return self._known_slopes[term]
+            self._known_errors[term] = found
+        return self._known_errors[term]
 
     def _errors_of_slope(
         self, slope: list[Variable], exact: list[Any]
     ) -> list[tuple[float, float]]:
+        if not exact:
+            return []
         found = []
-        for (values, weight), right in zip(self._slope_points, exact, strict=True):
-            replay = Replay(None, values, self.replay.kernels)
+        computed = self._at(slope, self._points, self._slope_rows)
+        weights = self._points.weights[self._slope_rows]
+        for parts, right, weight in zip(computed, exact, weights, strict=True):
             worst = 0.0
             sizes = [np.abs(true[np.isfinite(true)]).max(initial=0.0) for true in right]
             scale = max(sizes)  # (of the whole gradient: a part may cancel)
-            for variable, true in zip(slope, right, strict=True):
-                if not hasattr(variable.type, "dtype"):
+            for part, true in zip(parts, right, strict=True):
+                if part is None:
+                    continue
+                value = np.asarray(part)
+                limits = np.finfo(value.dtype) if value.dtype.kind == "f" else np.finfo(float)
+                if scale > float(limits.max):
                     continue
                 with np.errstate(all="ignore"):
-                    value = np.asarray(replay.value(variable))
-                    limits = np.finfo(value.dtype) if value.dtype.kind == "f" else np.finfo(float)
-                    if scale > float(limits.max):
-                        continue
                     distance = np.maximum(np.abs(value - true) - float(limits.tiny), 0)
                     error = distance / max(scale, float(limits.tiny)) / limits.epsneg
                 bits = np.where(np.isfinite(error), np.log2(1 + error).clip(0, NO_DIGITS), LOST)
                 bits = np.where(np.isnan(true) & np.isfinite(value), 0.0, bits)
                 worst = max(worst, float(bits.max(initial=0.0)))
-            found.append((worst, weight))
+            found.append((worst, float(weight)))
         return found
 
     @cached_property
-    def _old_slope(self) -> list[Variable] | None:
-        return self._slope_of(self._as_written)
-
-    @cached_property
-    def _as_written(self) -> Variable:
-        return self.formula.expression(self.formula.term, views=False)
-
-    @cached_property
-    def _many(self) -> dict[int, dict[Variable, Any]]:
-        """Values of the leaves at more points where a gradient must be finite, by their numbers."""
+    def _many(self) -> list[int]:
+        """More points where a gradient must be finite, as that of the formula is."""
         points, _, old, _ = self._around
         chosen: np.ndarray = np.linspace(0, len(old) - 1, SLOPES).astype(int)
         near = np.argsort(-points.weights, kind="stable")[:SLOPES]
-        values = {int(k): self._values_at(points, k) for k in (*near, *chosen)}
-        return {k: v for k, v in values.items() if self._are_finite(self._old_slope, v)}
+        rows = list(dict.fromkeys(map(int, (*near, *chosen))))
+        bad = set(self._not_finite(self.formula.term, rows))
+        return [k for k in rows if k not in bad]
 
-    def _are_finite(self, slope: list[Variable] | None, values: Mapping[Variable, Any]) -> bool:
-        replay = Replay(None, values, self.replay.kernels)
-        with np.errstate(all="ignore"):
-            return all(
-                np.isfinite(replay.value(v)).all() for v in slope or () if hasattr(v.type, "dtype")
-            )
+    def _not_finite(self, term: Term, rows: Sequence[int]) -> list[int]:
+        """Return the points at which a gradient is not finite."""
+        found = self._at(self._slope_of(term) or [], self._around[0], rows)
+        return [
+            k
+            for k, parts in zip(rows, found, strict=True)
+            if not all(p is None or np.isfinite(p).all() for p in parts)
+        ]
 
-    def _lost(self, slope: list[Variable] | None) -> list[int]:
+    def _lost(self, term: Term) -> list[int]:
         """Return the points at which a gradient is not finite, and that of the formula is."""
-        return [k for k, values in self._many.items() if not self._are_finite(slope, values)]
+        return self._not_finite(term, self._many)
 
     @cached_property
     def _slope_is_faulty(self) -> bool:
@@ -545,8 +602,12 @@ class _Part:
             return near, round(2 * float(bits.mean())), size_of(term)
 
         ranked = sorted(self._equal_terms(), key=rank)
-        best = [found for found in ranked if rank(found)[0] == rank(ranked[0])[0]][:DIFFERENTIATED]
-        by_slope = {term: self._slope_rank(term) for term, _, _ in best} if self._wrt else {}
+        by_slope: dict[Term, tuple[float, ...]] = {}
+        for term, near, _ in ranked[:DIFFERENTIATED] if self._wrt else ():
+            if near == ranked[0][1]:
+                by_slope[term] = self._slope_rank(term)
+                if by_slope[term] == ACCURATE:
+                    break  # (no other is better)
         ranked.sort(key=lambda found: (rank(found)[0], by_slope.get(found[0], (LOST,))))
         plain = [(term, used) for term, _, used in ranked]
         yield from plain
@@ -563,7 +624,7 @@ class _Part:
         if found is None:
             return (LOST,)
         near, far = ([e for e, w in found if (w > 1) == side] for side in (True, False))
-        return max(near, default=0.0) // 8, float(np.mean(far or [0.0])) // 16
+        return max(near, default=0.0) // 8, float(sum(e >= SLOPE for e in far))
 
     def _with_safe_branches(self, term: Term) -> Term:
         """Return a term whose switches give each branch operands for which it is chosen.
@@ -606,7 +667,7 @@ class _Part:
         new = _by_point(errors(points.value(term, exact=False), exact))
         given = points.weights >= 4
         worse = new > np.maximum(old + 2, allowed)
-        worse[self._lost(self._slope_of(self.formula.expression(term, views=False)))] = True
+        worse[self._lost(term)] = True
         if not worse.any() or worse[given].any():
             return
         axes = tuple(sorted(_axes(self.formula.term)))
@@ -632,26 +693,46 @@ class _Part:
                 yield ("switch", condition, one, _put(self.formula.term, safe))
 
     def _equal_terms(self) -> Iterator[tuple[Term, float, tuple[str, ...]]]:
-        """Yield other terms, their errors near the inputs, and the identities."""
-        points = self._points
-        formula = self.formula
-        graph = EGraph({n: leaf.varies for n, leaf in formula.leaves.items()})
-        root = graph.put(formula.term)
+        """Yield other terms, their errors near the inputs, and the identities.
+
+        Where the best term is wrong at points around, the search goes on from it, with these.
+        """
+        seen, start, points = {self.formula.term}, self.formula.term, self._points
+        for _ in range(PASSES):
+            first = None
+            for term, near, used in self._members(start, points):
+                first = first or term
+                if term not in seen and len(seen) <= CANDIDATES:
+                    seen.add(term)
+                    yield term, near, used
+            rows = [] if first is None else self._wrong_around(first)
+            if not rows or time.thread_time() > self.end - 0.3 * self.seconds:
+                return
+            start, points = first, points.joined(self._around[0], rows)
+            seen = {self.formula.term, first}
+
+    def _members(
+        self, start: Term, points: Points
+    ) -> Iterator[tuple[Term, float, tuple[str, ...]]]:
+        graph = EGraph({n: leaf.varies for n, leaf in self.formula.leaves.items()})
+        root = graph.put(self.formula.term)
+        if start != self.formula.term:
+            graph.union(root, graph.put(start))
+            graph.rebuild()
         left = max(self.end - time.thread_time(), 0.1)
         graph.saturate(rules_of(IDENTITIES), 5, 0.5 * left)
         with with_bits(self.bits):
             exact = graph.exact_values(points)
-        members = graph.best(points, exact).get(graph.find(root), [])
-        seen = {self.formula.term}
-        for member in members:
-            term = tidied(member.term)
-            if term in seen:
-                continue
-            seen.add(term)
+        for member in graph.best(points, exact).get(graph.find(root), []):
             used = {str(graph.origins[n]) for n in member.nodes if n in graph.origins}
-            yield term, member.score[0], tuple(sorted(used))
-            if len(seen) > CANDIDATES:
-                return
+            yield tidied(member.term), member.score[0], tuple(sorted(used))
+
+    def _wrong_around(self, term: Term) -> list[int]:
+        """Return some of the points around at which a term is wrong."""
+        points, exact, _, allowed = self._around
+        bits = _by_point(errors(points.value(term, exact=False), exact)) - allowed
+        worst = np.argsort(-bits, kind="stable")[:WIDTH]
+        return [int(k) for k in worst if bits[k] > 0]
 
     def _judged(self, term: Term) -> float | None:
         """Return the error of a term in bits near the inputs, or None if it is not better."""
@@ -663,20 +744,19 @@ class _Part:
         if not self._holds_around(term):
             return None
         if self._slopes[1]:
-            slope = self._slope_of(self.formula.expression(term, views=False))
-            if slope is None:
+            found = self._slope_errors(term)
+            if found is None:
                 return None
-            found = self._slope_errors(term) or []
             old = np.array([e for e, _ in self._slopes[1]])
             if not _is_kept(old, np.array([e for e, _ in found]), SLOPE):
                 return None
             if any(e >= LOST and w >= 4 for e, w in found):
                 return None
-            if self._lost(slope):
+            if self._lost(term):
                 return None
             if before < FAULT:
                 after = max(after, *(e for e, w in found if w > 1))
-        return after if after <= self._before - GAIN else None
+        return after if after <= min(self._before - GAIN, NO_DIGITS) else None
 
     @cached_property
     def _around(self) -> tuple[Points, np.ndarray, np.ndarray, np.ndarray]:

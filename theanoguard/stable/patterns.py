@@ -67,7 +67,9 @@ def rebuild(outputs: Sequence[Variable], builders: Mapping[Variable, Build]) -> 
         return made.get(variable, variable)
 
     made |= {v: build(new) for v, build in builders.items() if v.owner is None}
-    for node in toposort(list(outputs)):
+    nodes = list(toposort(list(outputs)))
+    known = {v for node in nodes for v in (*node.inputs, *node.outputs)}
+    for node in nodes:
         inputs = [new(v) for v in node.inputs]
         copies = applied_to(node, inputs, strict=True) if inputs != node.inputs else node.outputs
         made.update(zip(node.outputs, copies, strict=True))
@@ -76,7 +78,8 @@ def rebuild(outputs: Sequence[Variable], builders: Mapping[Variable, Build]) -> 
                 form = builders[variable](new)
                 with foreign():
                     form = variable.type.filter_variable(pt.cast(form, variable.type.dtype))
-                form.name = variable.name
+                if form.owner is not None and form not in known and form not in made.values():
+                    form.name = variable.name
                 made[variable] = form
     return [new(v) for v in outputs]
 

@@ -319,10 +319,6 @@ def same_functions(judge: Judge, backward: bool) -> Iterator[Remedy]:
         yield _with_logs(spot, {variable: in_logs})
 
 
-MOST_CODE = 120
-"""Characters of a formula that is proposed, with short names: nobody pastes a longer one."""
-
-
 def _searched(spot: Spot) -> Iterator[Remedy]:
     """Yield accurate formulas that identities lead to."""
     from theanoguard.stable.improving import better_formulas  # (few reports search)
@@ -334,8 +330,6 @@ def _searched(spot: Spot) -> Iterator[Remedy]:
         if source_place(variable) is None:
             continue
         code = formula.code(found.term, {name: name for name in operands})
-        if len(code) > MOST_CODE:
-            continue
         builders: Builders = {variable: found.build}
         alike = {variable: list(operands.values())}
         nodes = spot.at(variable.owner).nodes  # (that the same line has built)
