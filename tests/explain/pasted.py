@@ -387,7 +387,7 @@ CONTEXTS: dict[str, Callable[[Formula], str]] = {
         """,
         "constant_array": """
             x = pt.dvector("x")
-            m = pt.constant(np.array([1.0, 0.5]))
+            m = pt.constant(np.array([0.5, 1.0]))
             k = np.array([2.0, 3.0])
             out = E<x * m> * k
             INPUTS, OUTPUTS = [x], [out]
