@@ -36,6 +36,16 @@ def test_the_guarded_function_is_the_users_function(backend, programs):
     assert int(played) >= programs - 1 and int(good) > programs
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("backend, package", [("jax", "jax"), ("pytorch", "torch")])
+def test_what_a_call_changes_at_its_end(backend, package):
+    """Outputs that are updated, functions on one variable, arrays that somebody holds."""
+    pytest.importorskip(package)
+    found = run("--backend", backend, "--family", "state", "--programs", 8, "--pieces", 4)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert int(re.findall(r"(\d+) good calls", found.stdout)[-1]) > 8
+
+
 def test_an_unguarded_function_is_told_from_a_guarded_one(monkeypatch):
     """Without a guard, a call that makes a NaN raises nothing: the twin misses the error.
 

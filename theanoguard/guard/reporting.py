@@ -27,6 +27,7 @@ from theanoguard._pytensor import graph_errors, recording
 from theanoguard._steps import attempt, failures
 from theanoguard.explain.text import tracebacks
 from theanoguard.explain.text.color import wants_color
+from theanoguard.guard.carry import expected_infinities
 from theanoguard.guard.errors import GuardError, report_text
 from theanoguard.guard.policy import Counts, Policy
 from theanoguard.guard.repeats import Repeats, beside_progress_bars, count_text
@@ -290,6 +291,15 @@ class Reporter:
             if v in self.plan.given_up
             and self.plan.is_checked_input(v)
             and self.policy.is_bad(results[i])
+        ]
+
+    def bad_results(self, results: Sequence[Any]) -> list[Observation]:
+        """Return an observation of each bad output or update of a call that cannot be repeated."""
+        left_out = expected_infinities(self.plan.order)
+        return [
+            Observation.of(v, result, self.policy)
+            for v, result in zip(self.fgraph.outputs, results, strict=False)
+            if v not in left_out and not self.plan.is_exempt(v) and self.policy.is_bad(result)
         ]
 
     def trip_of(

@@ -214,6 +214,7 @@ class JittedRuntime(Reporter):
                     "theanoguard: the call could not be judged; please report this",
                     exc_info=found.error,
                 )
+                observations = observations or self.bad_results(results or ())
         elif not observations:
             observations = list(self.rounded_otherwise(second, results or ()))
         error = self.report(observations, values, note)
