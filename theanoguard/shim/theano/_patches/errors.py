@@ -7,12 +7,14 @@ does not rewrite inverses, determinants and the like, which a singular matrix do
 from functools import wraps
 from itertools import product
 
+import numpy as np
 from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Constant, equal_computations
 from pytensor.graph.rewriting.basic import WalkingGraphRewriter, copy_stack_trace
 from pytensor.raise_op import Assert, CheckAndRaise
 from pytensor.scan.op import Scan
 from pytensor.tensor.basic import Alloc, MakeVector, switch
+from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import and_, eq, ge, lt, maximum
 from pytensor.tensor.rewriting import subtensor as rewriting
 from pytensor.tensor.subtensor import Subtensor, get_canonical_form_slice
@@ -146,6 +148,19 @@ def of_elemwise(fgraph, node):
     return unproved(pairs)
 
 
+def of_index(fgraph, node):
+    """The indices into dimensions that are known to have the length 1 are 0 or -1."""
+    x, *rest = node.inputs
+    entries = get_idx_list(node.inputs, node.op.idx_list) if hasattr(node.op, "idx_list") else rest
+    return [
+        entry
+        for entry, one in zip(entries, x.type.broadcastable, strict=False)
+        if one
+        and not isinstance(entry, slice)
+        and not (isinstance(entry, Constant) and np.isin(entry.data, (0, -1)).all())
+    ]
+
+
 def asserting(rewrite, conditions):
     """Let what a rewrite gives raise if the conditions do not hold that it takes for granted."""
 
@@ -203,7 +218,21 @@ def make_vector(self, *inputs):
         raise NoPlaceError(str(error)) from None
 
 
+_make_reduction = CAReduce.make_node
+
+
+@wraps(_make_reduction)
+def make_reduction(self, x):
+    """Reduce along axes, which have to be there."""
+    node = _make_reduction(self, x)
+    ndim = node.inputs[0].type.ndim
+    if max(self.axis or (), default=-1) >= ndim:
+        raise ValueError(f"Not enough dimensions on {x} to reduce on axis {max(self.axis)}")
+    return node
+
+
 PATCHES = [
+    Patch(CAReduce, "make_node", make_reduction),
     Patch(MakeVector, "make_node", make_vector),
     *(
         Rewrite(optdb[phase], rewriter.__name__, rewriter, ("fast_run",))
@@ -226,6 +255,7 @@ PATCHES = [
     *changed("local_0_dot_x", asserting, of_dot),
     *changed("local_useless_inc_subtensor", proved, of_writing),
     *changed("local_elemwise_alloc", asserting, of_elemwise),
+    *changed("local_subtensor_of_batch_dims", proved, of_index),
     *changed("local_read_of_write_same_indices", by_slices_only),
     *changed("local_subtensor_of_alloc", by_slices_only),
     *(

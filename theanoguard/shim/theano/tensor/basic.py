@@ -131,6 +131,16 @@ def _searched_axes(x, axis):
     return axes if len(axes) == 1 or len(axes) < as_tensor_variable(x).ndim else None
 
 
+def tril(m, k=0):
+    """Return a matrix without what is above its diagonal number `k`."""
+    return m * tri(m.shape[0], m.shape[1], k=k, dtype=m.dtype)
+
+
+def triu(m, k=0):
+    """Return a matrix without what is below its diagonal number `k`."""
+    return m * (1 - tri(m.shape[0], m.shape[1], k=k - 1, dtype=m.dtype))
+
+
 def max_and_argmax(a, axis=None, keepdims=False):
     """Return the maximum over `axis` and where it is; ``axis=()`` is every axis."""
     return [max(a, axis, keepdims), argmax(a, axis, keepdims)]
