@@ -594,7 +594,8 @@ class Explaining:
         comparisons = [node for found in compared.values() for node in found]
         operands = [v for node in comparisons for v in (*node.inputs, *_operands(node))]
         values = self._evaluate([*conditions, *operands])
-        checks, unknown = [], None
+        checks: list[str] = []
+        unknown = None
         told = (", ".join(node.op.msg for node in nodes), "")
         for node in nodes:
             for condition in node.inputs[1:]:
