@@ -27,7 +27,8 @@ def run(*arguments):
 
 @pytest.mark.parametrize(
     "backend, programs",
-    [("c", 24), ("numba", 4)],
+    # (PyTensor 3.0 computes both branches of an ifelse on Numba, so the guard checks no index there.)
+    [("c", 24), pytest.param("numba", 4, marks=pytest.mark.on_33)],
 )
 def test_the_guarded_function_is_the_users_function(backend, programs):
     found = run("--backend", backend, "--programs", programs, "--pieces", 4, "--worlds", 3)
