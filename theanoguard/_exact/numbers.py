@@ -114,7 +114,8 @@ def of_element(op: Any, arrays: list[np.ndarray]) -> np.ndarray | None:
         return None
 
 
-_NEEDS_FLOATS = (TypeError, ValueError, AttributeError, NotImplementedError)
+# (IndexError: of SciPy's BLAS for a number of no dimensions that is no float)
+_NEEDS_FLOATS = (TypeError, ValueError, AttributeError, NotImplementedError, IndexError)
 
 
 def _as_balls(value: Any) -> np.ndarray:
