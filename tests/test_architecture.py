@@ -466,3 +466,9 @@ def test_facts_are_not_read_out_of_sentences():
 )
 def test_what_cuts_a_sentence(code, cuts):
     assert cuts_sentences(ast.parse(code, mode="eval").body, SENTENCES) == cuts
+
+
+def test_names_of_test_files_are_unique():
+    """The folders of tests are no packages, so pytest takes a file for another of its name."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))

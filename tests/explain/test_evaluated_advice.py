@@ -7,6 +7,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from tests.explain.pasted import FORMULAS
 from theanoguard import GuardError, GuardMode, stable
 
 INF = np.inf
@@ -282,3 +283,24 @@ def test_a_big_input_is_told_how_it_is_allowed(dtype):
     (threshold,) = re.findall(r"GuardMode\(big_threshold=(.*?)\)", told(caught.value))
     allowed = GuardMode(big_threshold=float(threshold), **mode)
     assert pytensor.function([x], -x, mode=allowed)(at)[0] == -1
+
+
+OF_UNNAMED = {name: (formula.of("x"), formula.fails) for name, formula in FORMULAS.items()}
+OF_UNNAMED["gradient of a norm"] = ("pt.grad(norm_of(x), x)", [0.0, 0.0])
+
+
+def norm_of(v):
+    return getattr(v, "norm")(2) if hasattr(v, "norm") else v  # noqa: B009
+
+
+@pytest.mark.parametrize("name", OF_UNNAMED)
+def test_words_name_what_they_read(name):
+    """In a program without a file, for an input that has no name."""
+    text, fails = OF_UNNAMED[name]
+    inputs = [pt.dvector()]
+    output = eval(text, {"pt": pt, "np": np, "x": inputs[0], "norm_of": norm_of})
+    as_written = {} if "grad" in text else {"optimizer": None}
+    fn = pytensor.function(inputs, output, mode=GuardMode(big_is_error=False, **as_written))
+    with pytest.raises(GuardError) as caught:
+        fn(np.array(fails))
+    assert "With  " not in str(caught.value) and '""' not in str(caught.value)

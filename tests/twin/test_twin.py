@@ -27,7 +27,7 @@ def run(*arguments):
 
 @pytest.mark.parametrize(
     "backend, programs",
-    # (PyTensor 3.0 computes both branches of an ifelse on Numba, so the guard checks no index there.)
+    # (For Numba, PyTensor 3.0 computes both branches of an ifelse: no index there is checked.)
     [("c", 24), pytest.param("numba", 4, marks=pytest.mark.on_33)],
 )
 def test_the_guarded_function_is_the_users_function(backend, programs):

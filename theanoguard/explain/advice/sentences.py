@@ -139,10 +139,13 @@ def sentence(remedy: Remedy, judge: Judge, cause: Cause) -> Told | None:
                 change,
             )
         return f"With {listed(texts)} {trial.text}.", change
+    written: tuple[Remedy, Trial] | None
     if cause.source is None or name_of_theano(cause.source.file, cause.source.text) is None:
-        return _in_words(remedy, trial, cause, changes), ()
-    written = _in_theano(remedy, trial, judge)
-    return None if written is None else (_in_words(*written, cause, changes), ())
+        written = remedy, trial
+    else:
+        written = _in_theano(remedy, trial, judge)
+    words = None if written is None else _in_words(*written, cause, changes)
+    return None if words is None else (words, ())
 
 
 def _in_theano(remedy: Remedy, trial: Trial, judge: Judge) -> tuple[Remedy, Trial] | None:
@@ -177,8 +180,11 @@ def _changes_of(remedy: Remedy) -> str:
     return remedy.changes.replace("{x}", name if name and len(name) <= MAX_NAME else "it")
 
 
-def _in_words(remedy: Remedy, trial: Trial, cause: Cause, changes: str) -> str:
-    """Return the formula of a remedy in words, with the user's expression in quotes."""
+def _in_words(remedy: Remedy, trial: Trial, cause: Cause, changes: str) -> str | None:
+    """Return the formula of a remedy in words, with the user's expression in quotes.
+
+    None if it reads something that no text can name.
+    """
     if remedy.in_words and not remedy.edits:
         text = f"with {remedy.text} {trial.text}"
         return f"This changes the function: {text}; {changes}." if changes else f"W{text[1:]}."
@@ -188,7 +194,7 @@ def _in_words(remedy: Remedy, trial: Trial, cause: Cause, changes: str) -> str:
     place = places[0] if places else None
     places.sort(key=lambda p: (p.file, p.line))
     where = on_lines(places, in_one_file(places, cause.source)) if places else ""
-    texts = []
+    texts, unnamed = [], ""
     for edit in remedy.edits:
         old = spot.name_of(edit.variable)
         said = {k: _said_name(v, edit.variable, spot) for k, v in edit.operands.items()}
@@ -198,16 +204,18 @@ def _in_words(remedy: Remedy, trial: Trial, cause: Cause, changes: str) -> str:
             is_one = len(remedy.edits) == 1
             texts.append(f'"{text}"' if is_one or old is None else f"{text} in place of {old}")
     if remedy.in_words and len(texts) < len(remedy.edits):
-        return f"With {remedy.text} {trial.text}."
+        return f"With {remedy.text} {trial.text}." if remedy.text else None
     if not texts:
-        name = (None if remedy.x is None else spot.name_of(remedy.x)) or "x"
+        known = None if remedy.x is None else spot.name_of(remedy.x)
+        name = known or "x"
+        unnamed = "" if known else f" (x is what {op_name(spot.node.op)} takes)"
         inside = f"({name})" if _is_compound(name) else name
         module = module_of(spot.node.outputs[0])
         texts = [f'"{remedy.text.replace("{x}", inside).replace("{pt}", module)}"']
     if changes:
-        return f"This changes the function: with {listed(texts)}{where}, {changes}."
+        return f"This changes the function: with {listed(texts)}{where}{unnamed}, {changes}."
     read = [v for edit in remedy.edits for v in edit.operands.values()] or [remedy.x]
-    meant = _meaning_of(read, spot, place)
+    meant = _meaning_of(read, spot, place) + unnamed
     if remedy.otherwise:
         meant += "; with the other numbers of the line it is another formula"
     if len(texts) > 1:
