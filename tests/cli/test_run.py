@@ -301,7 +301,7 @@ def test_an_option_after_the_program_is_not_lost_in_silence(folder, program):
             ["--guard", "nam", "about.py"],
             "'nam' is no kind of bad value; name some of nan, inf, big, as in --guard nan,inf,big",
         ),
-        (["--log", "x", "about.py"], "--action and --log need --guard"),
+        (["--log", "x", "about.py"], "--action, --judge and --log need --guard"),
         (["--guard=nan", "--action", "record", "about.py"], "Add --log FILE"),
         (["--guard=nan", "--guard-threshold=1e12", "about.py"], "needs --guard with big"),
         (["--guard=big", "--guard-threshold=0", "about.py"], "'0' is no size above 0"),

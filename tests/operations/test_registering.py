@@ -96,7 +96,7 @@ def test_the_exact_value():
 @pytest.mark.parametrize(
     "operation, settings, message",
     [
-        (log_odds, {}, "a class of operations"),
+        (log_odds, {}, "operation must be a class, not Elemwise"),
         (LogOdds, {"makes": "big"}, "'nan' or 'inf'"),
         (LogOdds, {"depends": "slices"}, "is a scalar operation"),
         (LogOdds, {"domain": "positive"}, "no condition"),

@@ -22,7 +22,7 @@ from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place
 from theanoguard._evaluate.replay import Replay
 from theanoguard._exact import evaluate
-from theanoguard._exact.balls import kind_of, nearest_float, text_of, to_balls
+from theanoguard._exact.balls import is_close_enough, kind_of, nearest_float, text_of, to_balls
 from theanoguard._exact.twin import MAX_BITS
 from theanoguard._text import number_text
 from theanoguard.explain.advice.trials import AsBuilt, Spot, Trial, depends_on, leaf_values
@@ -350,7 +350,8 @@ class Judge:
             sizes = (float(np.max(np.abs(v), initial=0)) for v in changed.values())
             scale = max(sizes, default=0.0)
             for number, index in zip(exact, indices, strict=True):
-                if number.fits(dtype) and not _is_near(number, got[index], dtype, scale):
+                is_known = number.fits(dtype) and is_close_enough(number.ball)
+                if is_known and not _is_near(number, got[index], dtype, scale):
                     return False
         return True
 
