@@ -8,6 +8,8 @@ import pytest
 
 from theanoguard.cli.fix import Change, Edit, edits_of
 
+pytestmark = pytest.mark.on_30
+
 SCRIPT = """\
 import numpy as np
 import pytensor

@@ -8,6 +8,8 @@ import pytest
 from theanoguard.cli.lint import run_beside
 from theanoguard.cli.rebuilding import BuiltRun, Functions
 
+pytestmark = pytest.mark.on_30
+
 HEAD = """\
 import numpy as np
 import pytensor

@@ -14,6 +14,8 @@ from pytensor.tensor import fft, linalg, signal, special
 import theanoguard
 from theanoguard._pytensor import ifelse
 
+pytestmark = pytest.mark.on_33
+
 PYTHON = Mode("py", "fast_compile")
 
 x = pt.dvector("x")

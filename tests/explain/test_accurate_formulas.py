@@ -4,6 +4,8 @@ import pytest
 
 from tests.explain.pasted import CONTEXTS, Formula, Program, outcome
 
+pytestmark = pytest.mark.on_30
+
 ROOT = "np.sqrt(2)"
 FORMULAS = {
     "normal_tail": Formula(f"1 + pt.erf({{v}} / {ROOT})", "pt.log(0.5 * ({e}))", [1.0, -40.0]),

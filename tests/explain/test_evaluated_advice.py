@@ -10,6 +10,8 @@ import pytest
 from tests.explain.pasted import FORMULAS
 from theanoguard import GuardError, GuardMode, stable
 
+pytestmark = pytest.mark.on_33
+
 INF = np.inf
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from theanoguard import GuardError, GuardMode
 
+pytestmark = pytest.mark.on_33
+
 x, K = pt.dscalar("x"), pt.dscalar("K")
 A, b = pt.dmatrix("A"), pt.dvector("b")
 

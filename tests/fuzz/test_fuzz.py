@@ -8,6 +8,8 @@ from reference import Rules
 
 from theanoguard import GuardMode
 
+pytestmark = pytest.mark.on_30
+
 # Seeds of programs that have found a fault of the guard, with what it was.
 FOUND = {}
 

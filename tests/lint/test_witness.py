@@ -15,6 +15,8 @@ import theanoguard
 from theanoguard import lint, track_provenance
 from theanoguard.ops import assert_in_range
 
+pytestmark = pytest.mark.on_30
+
 X, Y = pt.dvector("x"), pt.dvector("y")
 M = pt.dmatrix("m")
 C = "CVM"
