@@ -184,6 +184,13 @@ def test_a_formula_is_proposed_only_if_it_helps(formula):
     assert words is None or words in text
 
 
+def test_a_singular_system_with_a_vector_is_no_fault():
+    a, b = pt.dmatrix("a"), pt.dvector("b")
+    x = pt.linalg.solve(a, b, b_ndim=1)  # (error_of asserts that no part of the report failed)
+    error = error_of([a, b], x, [np.ones((2, 2)), np.ones(2)])
+    assert "The matrix is singular" in told(error)
+
+
 SLOPES = {
     "x ** p": ([0.0, 2.0], 0.5, "switch(eq(x, 0), 0, switch(eq(x, 0), 1, x)**p)"),
     "pt.exp(x) * x ** p": ([0.0, 2.0], 1 / 3, "switch(eq(x, 0), 0, switch(eq(x, 0), 1, x)**p)"),

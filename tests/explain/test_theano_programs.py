@@ -160,6 +160,30 @@ def test_formulas_in_theano_are_the_functions(shim):
     assert set().union(*formulas().values()) == recorded.keys()
 
 
+IN_WORDS = """
+import theano, theano.tensor as T
+def log(t, k): return T.log(t * k)
+x, y = T.dvectors("x", "y")
+p = T.exp(-x)
+p *= T.exp(-y)
+[q] = [1 - v for v in [p]]
+total = log(q, 3.0) + log(q, 1.0)
+"""
+
+
+def test_a_formula_in_words_names_only_what_theano_has(shim, tmp_path):
+    path = tmp_path / "in_words.py"
+    path.write_text(IN_WORDS)
+    module = load(path)
+    function = shim.function([module.x, module.y], module.total, mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        function(np.array([1e-20]), np.array([1e-21]))
+    found = caught.value.explanation.advice
+    assert "keep the value: T." in found.text and not found.change
+    assert all(theano_lines.value_of(name) is not None for name in _dotted(found.text))
+    assert "log1mexp" not in found.text
+
+
 def test_theano_itself_has_the_names_and_ran_the_lines(shim, c_backend):
     recorded = json.loads(theano_lines.RECORDED.read_text(encoding="utf-8"))
     assert recorded["names"] == names_in_advice() and not recorded["missing"]

@@ -61,9 +61,9 @@ def _quotient(value: float) -> Formula:
     return formula
 
 
-def _logarithm(node: Apply, new: New) -> Variable:
-    x = new(node.inputs[0])
-    return _where(pt.eq(x, 0), node, [pt.switch(pt.eq(x, 0), 1, x)], 0)
+def _without_zeros(node: Apply, new: New) -> Variable:
+    x, *others = map(new, node.inputs)
+    return _where(pt.eq(x, 0), node, [pt.switch(pt.eq(x, 0), 1, x), *others], 0)
 
 
 def _root(node: Apply, new: New) -> Variable:
@@ -78,20 +78,10 @@ def _is_odd_root(power: Any) -> bool:
         return bool(np.all((root % 2 == 1) & (abs(root * power - 1) < 1e-6)))
 
 
-def _power(node: Apply, new: New) -> Variable:
-    x, p = map(new, node.inputs)
-    return _where(pt.eq(x, 0), node, [pt.switch(pt.eq(x, 0), 1, x), p], 0)
-
-
-def _square_root(node: Apply, new: New) -> Variable:
-    x = new(node.inputs[0])
-    return _where(pt.eq(x, 0), node, [pt.switch(pt.eq(x, 0), 1, x)], 0)
-
-
 def _norm(node: Apply, new: New) -> Variable | None:
     total = reduction_of(viewed(node.inputs[0]), "sum")
     base = None if total is None else squared_base(viewed(total.inputs[0]))
-    return None if total is None or base is None else _square_root(node, new)
+    return None if total is None or base is None else _without_zeros(node, new)
 
 
 def _angle(node: Apply, new: New) -> Variable | None:
@@ -144,7 +134,7 @@ PROPOSALS = {
     **dict.fromkeys(("zero-by-zero", "division-by-zero"), _OF_QUOTIENT),
     "log-zero": Proposal(
         "Where x * log(x) is meant, use xlogx or xlogy, which are 0 at 0.",
-        (_logarithm,),
+        (_without_zeros,),
         only_times_zero,
     ),
     "pow-negative-base": Proposal(
@@ -163,14 +153,14 @@ OF_DERIVATIVE = {
         Proposal(
             "To leave out the elements that are 0: switch(eq(x, 0), 0, sqrt(switch(eq(x, 0), 1,"
             " x))).",
-            (_square_root,),
+            (_without_zeros,),
         ),
     ),
     "pow": (
         Proposal(
             "Where {0} is 0, switch(eq({0}, 0), 0, switch(eq({0}, 0), 1, {0})**{1}) is the same"
             " power, with the gradient 0 there.",
-            (_power,),
+            (_without_zeros,),
         ),
     ),
     **dict.fromkeys(("arccos", "arcsin"), (_OF_ANGLE,)),

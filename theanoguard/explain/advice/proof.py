@@ -511,12 +511,9 @@ class Use:
             own = self.reader.value(ast.parse(text, mode="eval").body)
             if not isinstance(own, Variable):
                 return isinstance(variable, Constant) and _is_equal_number(own, variable.data)
-            found = dict(self.meant)
-            leaves = (v for v in ancestors([own]) if v.owner is None and v not in found)
-            found |= {v: self._meaning(v) for v in leaves if not isinstance(v, Constant)}
+            return unified(own, variable, self.meant | self._leaves_of(own))
         except NotShown:
             return False
-        return unified(own, variable, found)
 
     def edited(self, text: ast.expr, modules: Mapping[str, ModuleType]) -> Callable:
         """Return what builds the variable as new text computes it.
@@ -536,11 +533,8 @@ class Use:
             raise NotShown(f"the new text has the type {new.type}")
         if set(self.reader.holes) != before:
             raise NotShown("the new text calls other functions of the user's")
-        leaves = [v for v in ancestors([new]) if v.owner is None and not isinstance(v, Constant)]
-        known = {v: self._meaning(v) for v in leaves if v not in self.meant}
-        known |= {v: self.meant[v] for v in leaves if v in self.meant}
-        order = [v for v in ancestors([new])]
-        return lambda given: _copied(new, {own: given(v) for own, v in known.items()}, order)
+        leaves = self._leaves_of(new)
+        return lambda given: _copied(new, {own: given(v) for own, v in leaves.items()})
 
     def _meaning(self, own: Variable) -> Variable:
         ref = self.reader.refs.get(own)
@@ -551,14 +545,15 @@ class Use:
 
     def operands(self, text: ast.expr) -> list[Variable]:
         """Return the variables of the graph that a text reads."""
-        new = self.reader.value(text)
-        leaves = [v for v in ancestors([new]) if v.owner is None and not isinstance(v, Constant)]
-        return [self.meant[v] if v in self.meant else self._meaning(v) for v in leaves]
+        return list(self._leaves_of(self.reader.value(text)).values())
+
+    def _leaves_of(self, new: Variable) -> dict[Variable, Variable]:
+        """Return what the leaves of a text's value are in the graph."""
+        leaves = (v for v in ancestors([new]) if v.owner is None and not isinstance(v, Constant))
+        return {v: self.meant[v] if v in self.meant else self._meaning(v) for v in leaves}
 
 
-def _copied(
-    result: Variable, made: dict[Variable, Variable], order: Sequence[Variable]
-) -> Variable:
+def _copied(result: Variable, made: dict[Variable, Variable]) -> Variable:
     """Return a small graph with other leaves."""
 
     def copy(v: Variable) -> Variable:

@@ -153,7 +153,8 @@ def _in_theano(remedy: Remedy, trial: Trial, judge: Judge) -> tuple[Remedy, Tria
     codes = [edit.code for edit in remedy.edits] or [remedy.text]
     if not all(map(is_in_theano, codes)):
         return None
-    if (remedy.in_words and not remedy.edits) or not any(STABLE in code for code in codes):
+    is_named = not any(name in code for code in codes for name in (STABLE, "log1mexp"))
+    if is_named or (remedy.in_words and not remedy.edits):
         return remedy, trial
     edits = remedy.edits
     if not edits and len(remedy.builders) == 1:

@@ -88,14 +88,19 @@ class PureKernels(ForeignKernels):
     def run(self, node: Apply, inputs: list[Any]) -> list:
         if has_effects(node.op):
             raise NotRun
+        kind = node.outputs[0].type
+        ndims = [getattr(v, "ndim", None) for v in (kind, *inputs[-1:])]
+        is_like = len(node.outputs) == 1 and None not in ndims and ndims[0] == ndims[-1]
+        # (for a singular matrix a compiled function gives NaN, and PyTensor's Python code an error,
+        # or NaN of the shape of the matrix)
         try:
-            return super().run(node, inputs)
+            found = super().run(node, inputs)
+            if not is_like or np.ndim(found[0]) == kind.ndim:
+                return found
         except ForeignError as error:
-            kind = node.outputs[0].type
-            is_array = len(node.outputs) == 1 and kind.ndim == np.ndim(inputs[-1])
-            if not isinstance(error.__cause__, np.linalg.LinAlgError) or not is_array:
-                raise  # (a compiled function gives NaN for a singular matrix)
-            return [np.full(np.shape(inputs[-1]), np.nan, kind.dtype)]
+            if not is_like or not isinstance(error.__cause__, np.linalg.LinAlgError):
+                raise
+        return [np.full(np.shape(inputs[-1]), np.nan, kind.dtype)]
 
 
 @dataclass(eq=False)
