@@ -272,6 +272,10 @@ class CheckPlugin:
             pytest.fail("A PyMC model has a fault.\n" + "\n\n".join(texts), pytrace=False)
         return result
 
+    def pytest_runtest_logfinish(self) -> None:
+        """Forget the models of a test that failed by itself, and the copies that a check made."""
+        self.built.taken()
+
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Say how many models were checked."""
         terminalreporter.write_line(f"guard: {self.checked} models checked")

@@ -4,10 +4,13 @@ import importlib.util
 import json
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.random.type import RandomType
 
 import theanoguard.pymc
 
@@ -197,9 +200,130 @@ def kink_at_the_start():
 WITHOUT_DRAWS = [conditional_autoregression, intrinsic_autoregression, flat_with_data]
 
 
-@pytest.mark.parametrize("make", [*WITHOUT_DRAWS, kink_at_the_start])
-def test_sound_model_without_draws_or_with_a_kink(make):
+def whole_numbers_but_for_rounding():
+    pm.Poisson("y", pm.Gamma("rate", 2, 1), observed=np.array([0.1 + 0.2, 0.6, 0.9, 1.2, 3]) / 0.3)
+
+
+def composition_of_four_decimals():
+    rows = np.array([[0.3333, 0.3333, 0.3333], [0.25, 0.5, 0.25]])
+    pm.Dirichlet("y", pm.Gamma("a", 2, 1, shape=3), observed=rows)
+
+
+def minibatch_with_a_scale_of_any_sign():
+    rows = pm.Minibatch(np.tile(X, 5), batch_size=10)
+    pm.Normal("y", 0, pm.Normal("s", 1, 1), observed=rows, total_size=100)
+
+
+def minibatch():
+    rows = pm.Minibatch(np.tile(X, 5), batch_size=10)
+    pm.Normal("y", pm.Normal("mean"), 1, observed=rows, total_size=100)
+
+
+ROUNDED = [whole_numbers_but_for_rounding, composition_of_four_decimals]
+SOUND_KINDS = [*WITHOUT_DRAWS, *ROUNDED, kink_at_the_start, minibatch]
+
+
+@pytest.mark.parametrize("make", SOUND_KINDS)
+def test_sound_model_without_draws_or_with_a_kink_or_rounded(make):
     assert theanoguard.pymc.check(built(make), seconds=0).ok
+
+
+class WithoutGradient(WrongSign):
+    """The square, without a derivative."""
+
+    def grad(self, inputs, gradients):
+        raise NotImplementedError("no derivative")
+
+
+def test_log_density_without_a_gradient_is_no_fault():
+    with pm.Model() as model:
+        pm.Normal("y", WithoutGradient()(pm.Normal("a")), 1, observed=X)
+    found = theanoguard.pymc.check(model, seconds=0.05)
+    assert found.ok, str(found)
+    assert "the gradient (there is none: NotImplementedError: no derivative)" in found.looked
+    explained = theanoguard.pymc.explain(model)
+    assert "it is finite" in str(explained) and "which NUTS needs" in str(explained)
+
+
+def test_density_that_cannot_be_built_is_told_with_its_own_line():
+    def logp(value, mean):
+        raise KeyError("mean")
+
+    with pm.Model() as model:
+        pm.Normal("other")
+        pm.CustomDist("y", pm.Normal("mean"), logp=logp, observed=X)
+    found = theanoguard.pymc.check(model, seconds=0)
+    [finding] = found.findings
+    assert not found.failed and finding.term == "y" and "KeyError: 'mean'" in str(finding)
+
+
+def test_missing_count_without_draws_keeps_its_start():
+    y = np.ma.masked_array(np.arange(20) % 3, mask=np.arange(20) == 4)
+    with pm.Model() as model, pytest.warns(match="missing values"):
+        pm.Poisson("y", pm.Normal("a", 0.5, 1), observed=y)
+    found = theanoguard.pymc.check(model, seconds=0)
+    assert not found.failed
+    assert {finding.term for finding in found.findings} == {"y_observed", "y_unobserved"}
+
+
+@pytest.mark.parametrize("make", [minibatch, minibatch_with_a_scale_of_any_sign])
+def test_generators_of_the_model_stay_as_they_are(make):
+    model = built(make)
+    generators = [v for v in graph_inputs(model.basic_RVs) if isinstance(v.type, RandomType)]
+    kept = [v.get_value(borrow=True) for v in generators]
+    states = [str(one.bit_generator.state) for one in kept]
+    assert not theanoguard.pymc.check(model, draws=20, seconds=0.05).failed
+    assert len(kept) >= 2
+    for variable, one, state in zip(generators, kept, states, strict=True):
+        assert variable.get_value(borrow=True) is one
+        assert str(one.bit_generator.state) == state
+
+
+def logarithm_of_any_sign():
+    pm.Potential("q", pt.log(pm.Normal("a", 0.5, 1)))
+
+
+def test_unknown_distribution_is_not_asked_of_pymc(monkeypatch):
+    """PyMC looks for an unknown name in libraries that it imports."""
+    asked = []
+    monkeypatch.setattr(pm, "__getattr__", asked.append)
+    found = theanoguard.pymc.check(built(logarithm_of_any_sign), draws=20, seconds=0)
+    assert [finding.term for finding in found.findings] == ["q"]
+    assert asked == []
+
+
+def test_design_of_single_precision():
+    with pytensor.config.change_flags(floatX="float32"):
+        with pm.Model() as model:
+            mean = pm.Normal("a") + pm.Normal("b") * X.astype("float32")
+            pm.Normal("y", mean, pm.HalfNormal("s"), observed=X.astype("float32"))
+        found = theanoguard.pymc.check(model, seconds=0)
+    assert found.ok, str(found)
+
+
+def test_directions_are_told_as_t_grows():
+    def shift_and_logarithm():
+        shift, size = pm.Flat("shift"), pm.HalfFlat("size")
+        pm.Normal("y", shift + pt.log(size), 1, observed=X)
+
+    [finding] = theanoguard.pymc.check(built(shift_and_logarithm), seconds=0).findings
+    assert finding.detail.moves == ("shift - log(t)", "size * t")
+    assert finding.detail.to == pytest.approx(np.exp(40))
+
+
+def test_name_of_a_tried_prior_is_free():
+    with pm.Model() as model:
+        pm.Normal("s_new")
+        scale_of_any_sign()
+    found = theanoguard.pymc.check(model, draws=50, seconds=0)
+    assert not found.failed
+    assert "50 of 50 draws from the prior are finite" in str(found)
+
+
+def test_point_that_is_not_finite_is_strict_json():
+    found = theanoguard.pymc.check(built(broken.start_outside_of_the_domain), draws=0, seconds=0)
+    [plain, *_] = json.loads(found.to_json(), parse_constant=pytest.fail)["findings"]
+    assert plain["point"] == {"a_log__": {"float": "nan"}}
 
 
 @pytest.mark.parametrize("make", WITHOUT_DRAWS)
@@ -296,6 +420,23 @@ def test_test_with_a_faulty_model_fails():
     finally:
         stop()
     assert plugin.checked == 2
+
+
+def test_test_that_fails_by_itself_leaves_no_model_to_the_next_one():
+    models = BuiltModels(stops=False)
+    plugin = CheckPlugin(models)
+    stop = models.start()
+    try:
+        for make, ends in ((infinite_data, ZeroDivisionError), (scale_of_any_sign, None)):
+            call = plugin.pytest_runtest_call(None)
+            next(call)
+            built(make)
+            with pytest.raises(ends or pytest.fail.Exception):
+                call.throw(ends) if ends else call.send("result")
+            plugin.pytest_runtest_logfinish()
+            assert models.taken() == []
+    finally:
+        stop()
 
 
 @pytest.mark.parametrize("make", [scale_of_any_sign, shape_of_any_sign, infinite_data])

@@ -26,8 +26,11 @@ SENTINELS = (-9, -99, -999, -9999, 999, 9999)
 FEW = 5
 """Arrays with fewer elements are not audited."""
 
-STEP = 1e-6
-"""Of the differences of a parameter."""
+CUT = 1e-6
+"""A number that is cut by less is a whole number but for rounding."""
+
+ROUNDED = 2e-3
+"""Rows whose sum is nearer to 1 are compositions that were rounded to three decimals."""
 
 ALIKE = 1 / 50
 """Two predictors are reported if the ratio of them varies by less than this share of its mean."""
@@ -136,14 +139,14 @@ def _of_observed(model: Any, rv: Any) -> Iterator[DataFault]:
     given = given_data(rv)
     if given is not None and given.shape == data.shape:
         with np.errstate(invalid="ignore"):
-            cut = np.isfinite(given) & (given != data)
+            cut = np.isfinite(given) & (np.abs(given - data) > CUT)
         if cut.any():
             first = tuple(int(i) for i in np.argwhere(cut)[0])
             numbers = float(given[first]), float(data[first])
             yield DataFault("cut", rv.name, numbers, first, int(cut.sum()), line)
     if distribution_of(rv) == "Dirichlet":
         sums = data.sum(axis=-1)
-        off = ~np.isclose(sums, 1)
+        off = np.abs(sums - 1) > ROUNDED
         if off.any():
             first = tuple(int(i) for i in np.argwhere(off)[0])
             yield DataFault("sum", rv.name, (float(sums[first]),), first, int(off.sum()), line)
@@ -183,6 +186,7 @@ class Design:
     slopes: tuple[Any, Any]
     free: Any
 
+    @np.errstate(all="ignore")  # (a slope may be 0 at one of the points)
     def alike(self) -> tuple[int, int, float, float] | None:
         """Return two columns that are nearly proportional, and the mean and sd of their ratio."""
         for i, j in combinations(np.flatnonzero(self.free), 2):
@@ -301,11 +305,11 @@ def _separated(model: Any, design: Design, key: str, values: Sequence[Any]) -> I
 
 def _change(at: Callable, point: Point, name: str, index: tuple[int, ...]) -> list[Any]:
     """Return the derivatives of some values by one element of a point, by central differences."""
-    step = np.zeros(np.shape(point[name]))
-    step[index] = STEP
+    step: Any = np.zeros_like(point[name])
+    step[index] = size = np.cbrt(np.finfo(step.dtype).eps)
     right, left = (at({**point, name: point[name] + sign * step}) for sign in (1, -1))
     with np.errstate(all="ignore"):
-        return [(r - le) / (2 * STEP) for r, le in zip(right, left, strict=True)]
+        return [(r - le) / (2 * size) for r, le in zip(right, left, strict=True)]
 
 
 def _sentinels(name: str, data: np.ndarray, line: SourceLine | None) -> Iterator[DataFault]:

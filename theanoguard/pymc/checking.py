@@ -13,19 +13,20 @@ from pytensor.scalar.basic import EQ, Switch
 
 from theanoguard._arguments import checked, refuse
 from theanoguard._graph import scalar_class, viewed
+from theanoguard._json import to_plain
 from theanoguard._lint import Finding
 from theanoguard._lint.matching import NotSearched
 from theanoguard._naming import name_of
 from theanoguard._provenance import SourceLine, source_line
 from theanoguard._provenance.places import source_text
 from theanoguard._shown import displayed
-from theanoguard._steps import attempt, failures
+from theanoguard._steps import ForeignError, attempt, failures
 from theanoguard._text import number_text, printable
 from theanoguard.explain.text.report import failed_lines
 from theanoguard.pymc.auditing import DataFault, audited
 from theanoguard.pymc.explaining import Explaining
 from theanoguard.pymc.linting import lint
-from theanoguard.pymc.points import Point, prior_points, pymc_of
+from theanoguard.pymc.points import Point, is_finite, prior_points, pymc_of
 from theanoguard.pymc.rays import MOST_FLAT, Improper, flat_priors, rays
 from theanoguard.pymc.records import BadTerm
 from theanoguard.pymc.trials import n_bad_with
@@ -118,7 +119,10 @@ class ModelFinding:
         return self.detail.source
 
     def __str__(self) -> str:
-        often = "" if self.share is None else f"at {self.share:.0%} of the prior's draws "
+        often = ""
+        if self.share is not None:
+            share = f"{self.share:.0%}" if self.share >= 0.01 else "less than 1%"
+            often = f"at {share} of the prior's draws "
         return f"{self.part}: {often}{self.detail}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,7 +135,7 @@ class ModelFinding:
             "share": self.share,
             "line": None if self.source is None else source_text(self.source),
             "text": str(self.detail),
-            "point": {name: np.asarray(value).tolist() for name, value in point.items()},
+            "point": to_plain({name: np.asarray(v).tolist() for name, v in point.items()}),
         }
 
 
@@ -162,7 +166,8 @@ class ModelCheck:
     def to_json(self) -> str:
         """Return the findings as JSON."""
         found = [finding.to_dict() for finding in self.findings]
-        return json.dumps({"findings": found, "looked": self.looked, "failed": self.failed})
+        record = {"findings": found, "looked": self.looked, "failed": self.failed}
+        return json.dumps(record, allow_nan=False)
 
     def __str__(self) -> str:
         n = len(self.findings)
@@ -247,8 +252,7 @@ class _Checking:
     def _drawn(self) -> list[Point]:
         if not (self.n and self.model.free_RVs):
             return []
-        points = prior_points(self.pymc, self.model, self.n, self.seed)
-        return [p for p in points if all(np.isfinite(v).all() for v in p.values())]
+        return list(filter(is_finite, prior_points(self.pymc, self.model, self.n, self.seed)))
 
     @property
     def told(self) -> set[str]:
@@ -347,11 +351,16 @@ class _Checking:
         points = list(islice((p for p in self.points if not self._bad_at(p)), SLOPES))
         if not self._bad_at(self.explaining.point):
             points.insert(0, self.explaining.point)
-        if not (points and self.model.continuous_value_vars):
-            return
-        self.looked.append(f"the gradient at {len(points)} points")
         names = [v.name for v in self.model.continuous_value_vars]
-        terms_at, slopes_at = self.explaining.functions()
+        if not (points and names):
+            return
+        try:
+            terms_at, slopes_at = self.explaining.functions()
+        except ForeignError:
+            self.looked.append(f"the gradient (there is none: {self.explaining.no_gradient})")
+            return
+        n = len(points)
+        self.looked.append(f"the gradient at {n} point{'' if n == 1 else 's'}")
         rng = np.random.default_rng(self.seed)
         wrong: dict[str, list[tuple[Point, float, float]]] = {}
         for point in points:
@@ -397,8 +406,8 @@ class _Checking:
             return
         points = list(islice((p for p in self.points if not self._bad_at(p)), MOST_FLAT + 5))
         if points:
-            self.looked.append("whether the density falls along flat priors")
             slopes_at = self.explaining.functions()[1]
+            self.looked.append("whether the density falls along flat priors")
             for found in rays(self.model, points, self._height_at, slopes_at):
                 yield ModelFinding("propriety", found.variable, found)
 
@@ -442,6 +451,7 @@ def _differences(
     a value on the way is not finite.
     """
     value: Any = np.asarray(point[name], float)
+    eps = np.finfo(np.asarray(point[name]).dtype).eps
     step = 1e-3 * (1 + float(np.max(np.abs(value), initial=0)))
     slopes = []
     sizes = 0.0
@@ -458,7 +468,7 @@ def _differences(
         return None  # (a kink)
     fine = (16 * slopes[2] - slopes[1]) / 15
     coarse = (16 * slopes[1] - slopes[0]) / 15
-    rounding = 16 * np.finfo(float).eps * sizes / (step / 16)
+    rounding = float(16 * eps * sizes / (step / 16))
     return fine, abs(fine - coarse) + rounding
 
 

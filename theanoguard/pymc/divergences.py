@@ -22,6 +22,7 @@ from theanoguard.pymc.modes import spoils_sampling
 from theanoguard.pymc.points import (
     Broken,
     broken_points,
+    is_finite,
     is_known,
     of_points,
     prior_points,
@@ -317,7 +318,7 @@ class _Grouping:
         if one.end is None or one.start is None:
             return None, None
         end = {**one.proposal, **one.end}
-        if not all(np.isfinite(value).all() for value in end.values()):
+        if not is_finite(end):
             return None, None
         start = {**one.proposal, **one.start}
         after, before = self.terms(end), self.terms(start)

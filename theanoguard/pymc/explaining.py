@@ -19,7 +19,7 @@ from theanoguard._naming import name_of
 from theanoguard._provenance import source_line
 from theanoguard._provenance.places import source_text
 from theanoguard._pytensor import Mode, captured_inputs
-from theanoguard._steps import attempt, failures, first_line
+from theanoguard._steps import ForeignError, attempt, failures, first_line, foreign
 from theanoguard._text import number_text
 from theanoguard.explain import Explanation, explanation_of
 from theanoguard.guard.pausing import unguarded
@@ -29,7 +29,14 @@ from theanoguard.pymc.library import inside_library
 from theanoguard.pymc.links import Fault, beyond_support, fault_of, scaling, without_clamp
 from theanoguard.pymc.modes import model_lines
 from theanoguard.pymc.parameters import distribution_of, given_parameters, misfits
-from theanoguard.pymc.points import Point, compiled, prior_points, pymc_of
+from theanoguard.pymc.points import (
+    Point,
+    compiled,
+    is_finite,
+    prior_points,
+    pymc_of,
+    with_own_generators,
+)
 from theanoguard.pymc.records import BadTerm, ModelExplanation, array_text
 from theanoguard.pymc.support import aligned, support_of
 
@@ -327,15 +334,13 @@ class Explaining:
             action="record",
             exempt=(),
         )
+        self.no_gradient = ""
         self.unbuilt: list[BadTerm] = []
         try:
             with model_lines():
                 terms = model.logp(vars=self.variables, sum=False)
-        except ValueError as error:
-            self.unbuilt = [
-                self._term(rv.name, error=first_line(error), data=text)
-                for rv, text in misfits(model).items()
-            ]
+        except Exception:  # (whatever the model's own densities raise)
+            self.unbuilt = self._unbuilt()
             if not self.unbuilt:
                 raise
             self.variables, terms = [], []
@@ -345,6 +350,16 @@ class Explaining:
         for name, term in zip(self.names, self.terms, strict=True):
             if term.owner is not None:  # (a report names it)
                 term.name = f"the log-density of {name}"
+
+    def _unbuilt(self) -> list[BadTerm]:
+        """Return the terms that cannot be built by themselves."""
+        texts, found = misfits(self.model), []
+        for rv in self.model.basic_RVs:
+            try:
+                self.pymc.logp(rv, self.model.rvs_to_values[rv], warn_rvs=False)
+            except Exception as error:
+                found.append(self._term(rv.name, error=first_line(error), data=texts.get(rv)))
+        return found
 
     def result(self) -> ModelExplanation:
         """Return the :class:`ModelExplanation`."""
@@ -370,6 +385,8 @@ class Explaining:
         none: tuple[str, ...] = ()
         flat = attempt("flat directions", none, self._flat, gradient)
         notes = attempt("the broadcasts", none, self._crossed)
+        if self.no_gradient:
+            notes += (f"The log-density has no gradient, which NUTS needs: {self.no_gradient}.",)
         return ModelExplanation(self.point, sums, gradient, tuple(bad), flat, notes=notes)
 
     def _crossed(self) -> tuple[str, ...]:
@@ -385,7 +402,7 @@ class Explaining:
 
     def bad_terms_at(self, point: Point) -> list[str]:
         """Return the names of the terms that are bad at a whole point, as :meth:`is_bad_at`."""
-        if not all(np.isfinite(value).all() for value in point.values()):
+        if not is_finite(point):
             return []  # (of a draw, the values of an ordered variable may be NaN)
         values = self.functions(slopes=False)[0](point)
         named = zip(self.names, values, strict=True)
@@ -573,9 +590,8 @@ class Explaining:
         """Return the values of variables at the point, by variable; nothing is compiled to C."""
         inputs = list(self.model.value_vars)
         with self.model, unguarded():
-            fn = self.pymc.compile(
-                inputs, variables, mode=Mode("py", "fast_compile"), on_unused_input="ignore"
-            )
+            mode, outputs = Mode("py", "fast_compile"), with_own_generators(variables)
+            fn = self.pymc.compile(inputs, outputs, mode=mode, on_unused_input="ignore")
         values = fn(*(self.point[v.name] for v in inputs))
         return dict(zip(variables, map(np.asarray, values), strict=True))
 
@@ -816,7 +832,11 @@ class Explaining:
         wrt = list(self.model.continuous_value_vars)
         if not wrt:
             return {}, []
-        grads = self._grad("the log-density", sum(term.sum() for term in self.terms), wrt)
+        try:
+            grads = self._grad("the log-density", sum(term.sum() for term in self.terms), wrt)
+        except ForeignError as error:
+            self.no_gradient = first_line(error.__cause__ or error)
+            raise
         values, _ = self._run(grads)
         self.gradient_of = self.compiled
         gradient = dict(zip((v.name for v in wrt), values, strict=True))
@@ -871,4 +891,5 @@ class Explaining:
             cost = self.pymc.pytensorf.rewrite_pregrad(cost)
             if cost.owner is not None:  # (PyMC may have simplified it to a value variable)
                 cost.name = name
-            return pytensor.grad(cost, wrt, disconnected_inputs="ignore")
+            with foreign():
+                return pytensor.grad(cost, wrt, disconnected_inputs="ignore")

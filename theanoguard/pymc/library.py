@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 
 from theanoguard._pytensor import Mode, config
 from theanoguard.guard.pausing import unguarded
-from theanoguard.pymc.parameters import OF_OTHERS, distribution_of, given_parameters
+from theanoguard.pymc.parameters import OF_OTHERS, class_of, distribution_of, given_parameters
 from theanoguard.pymc.support import is_compound, support_of
 
 MODERATE = 1e-8, 1e8
@@ -41,7 +41,7 @@ def inside_library(model: Any, variable: Any, evaluate: Callable, mode: str = ""
     import pymc
 
     name, given = distribution_of(variable), given_parameters(variable)
-    distribution = getattr(pymc, name, None)
+    distribution = class_of(variable)
     values = model.rvs_to_values.get(variable)
     if distribution is None or values is None or not given or None in given.values():
         return {}

@@ -18,7 +18,7 @@ from theanoguard._lint import (
 )
 from theanoguard._lint.bounds import of_arrays
 from theanoguard.pymc.modes import model_lines
-from theanoguard.pymc.points import prior_points, pymc_of
+from theanoguard.pymc.points import is_finite, prior_points, pymc_of
 
 DRAWS = 60
 """Draws from the prior."""
@@ -107,8 +107,13 @@ def lint(
 
 
 def _slopes(model: Any) -> list[Any]:
-    """Return the gradient of the log-density, if the model has continuous values."""
-    return [model.dlogp()] if model.continuous_value_vars else []
+    """Return the gradient of the log-density, if there is one."""
+    if not model.continuous_value_vars:
+        return []
+    try:
+        return [model.dlogp()]
+    except Exception:  # (an operation without a derivative raises whatever it likes)
+        return []
 
 
 def points_of(model: Any, draws: int, seed: int) -> list[Mapping[Any, Any]]:
@@ -117,11 +122,7 @@ def points_of(model: Any, draws: int, seed: int) -> list[Mapping[Any, Any]]:
 
     points = [model.initial_point(random_seed=seed)]
     if model.free_RVs and draws:
-        points += filter(_is_finite, prior_points(pymc, model, draws, seed))
+        points += filter(is_finite, prior_points(pymc, model, draws, seed))
     return [
         {v: np.asarray(point[v.name], v.type.dtype) for v in model.value_vars} for point in points
     ]
-
-
-def _is_finite(point: Mapping[str, Any]) -> bool:
-    return all(np.isfinite(value).all() for value in point.values())

@@ -155,3 +155,13 @@ def _counterpart(parameter: Any, own: list[Any]) -> Any:
 def distribution_of(variable: Any) -> str:
     """Return the name of PyMC's class that made a random variable, "" if it is not known."""
     return getattr(variable.tag, "given_to", "")
+
+
+def class_of(variable: Any) -> Any:
+    """Return PyMC's class that made a random variable; None if it is not known or not PyMC's.
+
+    An unknown name is not asked of PyMC, which would look for it in libraries that it imports.
+    """
+    import pymc
+
+    return vars(pymc).get(distribution_of(variable))

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pytensor import shared
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor import as_tensor
+from pytensor.tensor.random.type import RandomType
 
 from theanoguard._arguments import refuse
 from theanoguard._pytensor import Mode, config
@@ -20,6 +25,11 @@ DIVERGED = {"start": "divergence_point_source", "end": "divergence_point_dest"}
 """What PyMC's warning holds of a trajectory that diverged: its last sound point, and the next."""
 
 
+def is_finite(point: Mapping[str, Any]) -> bool:
+    """Return whether all values of a point are finite."""
+    return all(np.isfinite(value).all() for value in point.values())
+
+
 def compiled(model: Any, inputs: Sequence[Any], outputs: Sequence[Any], on_c: bool = True) -> Any:
     """Return a function without a guard, as PyMC compiles it.
 
@@ -27,13 +37,24 @@ def compiled(model: Any, inputs: Sequence[Any], outputs: Sequence[Any], on_c: bo
     """
     import pymc
 
+    outputs = with_own_generators(outputs)
     mode = Mode(("cvm" if config.cxx else "vm") if on_c else "py", "fast_run")
     if not on_c:
         # NumPy computes an array at once, but a fused operation number by number.  The user's
         # operations may return a number, into which nothing can be written.
         mode = mode.excluding("fusion", "inplace")
     with unguarded(), model, _without_notice_of_blas():
-        return pymc.compile(list(inputs), list(outputs), mode=mode, on_unused_input="ignore")
+        return pymc.compile(list(inputs), outputs, mode=mode, on_unused_input="ignore")
+
+
+def with_own_generators(outputs: Sequence[Any]) -> list[Any]:
+    """Return outputs that draw from copies of the model's generators, which PyMC seeds anew."""
+    own = {
+        v: shared(v.get_value(), name=v.name)
+        for v in graph_inputs(outputs)
+        if isinstance(v, SharedVariable) and isinstance(v.type, RandomType)
+    }
+    return clone_replace(list(outputs), own, rebuild_strict=False) if own else list(outputs)
 
 
 @contextmanager
@@ -105,13 +126,13 @@ def prior_points(pymc: Any, model: Any, n: int, seed: int = 0) -> Iterator[Point
     """Yield points, by the names of the value variables, that are drawn from the prior.
 
     A variable that cannot be drawn, such as ``pm.Flat`` or one whose scale is negative at some
-    draws, is moved around its starting value.
+    draws, is moved around its starting value; one of whole numbers stays there.
     """
     mode = Mode("py", "fast_compile")
 
     def drawn(outputs: Iterable[Any], moved: Mapping[Any, Any]) -> Any:
         outputs = clone_replace(list(outputs), moved) if moved else list(outputs)
-        return pymc.draw(outputs, draws=n, random_seed=seed, mode=mode)
+        return pymc.draw(with_own_generators(outputs), draws=n, random_seed=seed, mode=mode)
 
     with unguarded():
         values, moved = _values(pymc, model, None)
@@ -138,8 +159,9 @@ def _values(pymc: Any, model: Any, draw: Callable | None) -> tuple[Point, dict[A
                 draw(rv, moved)
             made = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
         except Exception:
-            start = model.initial_point()[name]
-            made = start + pymc.Uniform.dist(-1, 1, shape=np.shape(start))
+            made = as_tensor(model.initial_point()[name])
+            if made.dtype.startswith("float"):
+                made += pymc.Uniform.dist(-1, 1, shape=made.type.shape)
             moved[rv] = made if transform is None else transform.backward(made, *rv.owner.inputs)
             if rv.type != moved[rv].type:
                 moved[rv] = rv.type.filter_variable(moved[rv], allow_convert=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from theanoguard._text import number_text
 from theanoguard.pymc.points import Point
 
 FAR = {False: (1e2, 1e4, 1e6), True: (10.0, 20.0, 40.0)}
-"""How far a value is moved to see whether the density falls; True for a value in logarithms."""
+"""How far a value is moved to see whether the density falls; True for the logarithm of a factor."""
 
 MOST_FLAT = 40
 """If there are more elements with flat priors, each variable is looked at alone."""
@@ -29,7 +30,7 @@ class Improper:
     Parameters
     ----------
     moves : tuple of str
-        How they move, such as ``"a + t"`` and ``"b / t"``.
+        How they move as `t` grows, such as ``"a + t"`` and ``"b / t"``.
     variable : str
         The first of them.
     to : float
@@ -77,82 +78,105 @@ def rays(
         *_alone(model, flat, points[0]),
         *_unchanging(model, flat, points, slopes_at),
     ]:
-        names = {name for name, *_ in direction}
+        names = {column.rv for column, _ in direction}
         if names <= told:
             continue
-        falls = [_not_falling(height_at, p, direction) for p in points[:2]]
-        if falls[0] is not None and None not in falls:
+        in_logs = any(column.is_factor for column, _ in direction)
+        found = _not_falling(height_at, points[:2], direction, FAR[in_logs])
+        if found is not None:
             told |= names
-            rv = next(rv for rv in flat if rv.name == direction[0][0])
-            shown = tuple(words for _, _, words, _ in direction)
-            yield Improper(shown, rv.name, *falls[0], source_line(rv))
+            sign, change = found
+            rv = next(rv for rv in flat if rv.name == direction[0][0].rv)
+            moves = tuple(column.text(sign * weight, in_logs) for column, weight in direction)
+            to = float(np.exp(FAR[True][-1])) if in_logs else FAR[False][-1]
+            yield Improper(moves, rv.name, to, change, source_line(rv))
 
 
 @dataclass(frozen=True)
 class _Column:
-    """One way to move a flat variable: an element of it, or the logarithm of its size."""
+    """One way to move a flat variable: an element of its value, or the logarithm of its size.
+
+    Parameters
+    ----------
+    rv, value : str
+        Names of the variable and of its value variable.
+    at : tuple of int, or Ellipsis
+    is_size : bool
+    is_log : bool
+        Whether the value is the logarithm of the variable.
+    shown : str
+    """
 
     rv: str
     value: str
     at: Any
     is_size: bool
-    in_logs: bool
+    is_log: bool
+    shown: str
+
+    @property
+    def is_factor(self) -> bool:
+        """Whether the variable is multiplied."""
+        return self.is_size or self.is_log
 
     def slope(self, slopes: Point, point: Point) -> float:
         """Return the derivative of the log-density."""
         slope = np.asarray(slopes[self.value])[self.at]
         return float(np.sum(slope * point[self.value]) if self.is_size else slope)
 
-    def move(self, weight: float) -> tuple[str, str, str, Callable]:
-        """Return the variable, its value, the words, and the function from a value and t."""
-        name = f"{self.rv}{list(self.at) if isinstance(self.at, tuple) and self.at else ''}"
-        by = "" if abs(weight) == 1 else f"{abs(weight):.3g} "
-        power = "" if abs(weight) == 1 else f"**{abs(weight):.3g}"
-        sign = "+" if weight > 0 else "-"
-        times = self.is_size or self.in_logs
-        words = f"{name} {'*' if weight > 0 else '/'} t{power}" if times else f"{name} {sign} {by}t"
+    def moved(self, value: Any, by: float) -> Any:
+        """Return a value after a move."""
+        value = np.array(value, float)
+        if self.is_size:
+            return value * np.exp(by)
+        value[self.at] += by
+        return value
 
-        def moved(value: Any, t: float) -> Any:
-            value = np.array(value, float)
-            if self.is_size:
-                return value * np.exp(weight * t)
-            value[self.at] += weight * t
-            return value
+    def text(self, weight: float, in_logs: bool) -> str:
+        """Return how the variable moves as t grows; `in_logs` if t multiplies another one."""
+        name = f"{self.shown}{list(self.at) if isinstance(self.at, tuple) and self.at else ''}"
+        is_one, number = abs(weight) == 1, f"{abs(weight):.3g}"
+        if self.is_factor:
+            return f"{name} {'*' if weight > 0 else '/'} t{'' if is_one else f'**{number}'}"
+        t = "log(t)" if in_logs else "t"
+        return f"{name} {'+' if weight > 0 else '-'} {'' if is_one else f'{number} '}{t}"
 
-        return self.rv, self.value, words, moved
+
+Direction = list[tuple[_Column, float]]
 
 
-Direction = list[tuple[str, str, str, Callable]]
+def _column(model: Any, rv: Any, at: Any, is_size: bool = False) -> _Column:
+    value, transform = model.rvs_to_values[rv].name, model.rvs_to_transforms.get(rv)
+    is_log = getattr(transform, "name", "") == "log"
+    shown = rv.name if transform is None or is_log else value
+    return _Column(rv.name, value, at, is_size, is_log, shown)
 
 
 def _columns(model: Any, flat: Sequence[Any], point: Point) -> list[_Column]:
     """Return the ways to move flat variables: each element, and the sizes of those of all signs."""
     found = []
     for rv in flat:
-        name, in_logs = model.rvs_to_values[rv].name, model.rvs_to_transforms.get(rv) is not None
-        found += [
-            _Column(rv.name, name, at, False, in_logs) for at in np.ndindex(point[name].shape)
-        ]
-        if not in_logs:
-            found.append(_Column(rv.name, name, ..., True, False))
+        shape = np.shape(point[model.rvs_to_values[rv].name])
+        found += [_column(model, rv, at) for at in np.ndindex(shape)]
+        if model.rvs_to_transforms.get(rv) is None:
+            found.append(_column(model, rv, ..., True))
     return found
 
 
 def _alone(model: Any, flat: Sequence[Any], point: Point) -> Iterator[Direction]:
     """Yield all elements of each flat variable together, and each by itself."""
     for rv in flat:
-        name, in_logs = model.rvs_to_values[rv].name, model.rvs_to_transforms.get(rv) is not None
-        shape = np.shape(point[name])
+        shape = np.shape(point[model.rvs_to_values[rv].name])
         each = np.ndindex(shape) if 1 < np.prod(shape) <= MOST_FLAT else ()
         for at in (..., *each):
-            yield [_Column(rv.name, name, at, False, in_logs).move(1.0)]
+            yield [(_column(model, rv, at), 1.0)]
 
 
 def _direction(columns: Sequence[_Column], weights: Any) -> Direction:
     weights = np.where(np.abs(weights) < 1e-6 * np.max(np.abs(weights)), 0, weights)
     first = weights[np.flatnonzero(weights)[0]] if weights.any() else 1.0
     scaled = np.round(weights / first, 6)
-    return [one.move(float(w)) for one, w in zip(columns, scaled, strict=True) if w]
+    return [(one, float(w)) for one, w in zip(columns, scaled, strict=True) if w]
 
 
 def _unchanging(
@@ -184,18 +208,22 @@ def _unchanging(
 
 
 def _not_falling(
-    height_at: Callable, point: Point, direction: Direction
-) -> tuple[float, float] | None:
-    """Return how far a point was moved without a fall of the density, and its last change."""
-    in_logs = any("* t" in words or "/ t" in words for _, _, words, _ in direction)
+    height_at: Callable, points: Sequence[Point], direction: Direction, far: Sequence[float]
+) -> tuple[int, float] | None:
+    """Return the sign of the moves from all points that do not lower the density.
+
+    And its last change at the first point.
+    """
     for sign in (1, -1):
         heights = []
-        for t in FAR[in_logs]:
-            moved = dict(point)
-            for _, name, _, move in direction:
-                moved[name] = move(moved[name], sign * t)
+        for start, t in product(points, far):
+            moved = dict(start)
+            for column, weight in direction:
+                moved[column.value] = column.moved(moved[column.value], sign * weight * t)
             heights.append(height_at(moved))
-        changes = np.diff(heights)
-        if np.isfinite(heights).all() and (changes > -1e-3).all():
-            return sign * FAR[in_logs][-1], float(changes[-1])
+        if not np.isfinite(heights).all():
+            continue
+        changes = np.diff(np.reshape(heights, (len(points), -1)))
+        if (changes > -1e-3).all():
+            return sign, float(changes[0, -1])
     return None

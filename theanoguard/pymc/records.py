@@ -194,7 +194,8 @@ class ModelExplanation:
     def __str__(self) -> str:
         if self.ok:
             total = number_text(sum(self.terms.values()))
-            head = f"The log-density is {total} here; it and its gradient are finite."
+            what = "it and its gradient are" if self.gradient else "it is"
+            head = f"The log-density is {total} here; {what} finite."
             return "\n\n".join(["\n".join([head, *self._flat_text()]), *self._further()])
         place = (
             "this point" if self.prior_draw is None else f"draw {self.prior_draw} from the prior"

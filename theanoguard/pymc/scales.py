@@ -19,7 +19,7 @@ from theanoguard._provenance.designating import Designations
 from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.broadcasts import written
 from theanoguard.pymc.parameters import given_parameters
-from theanoguard.pymc.points import of_draws, of_points, unconstraining
+from theanoguard.pymc.points import of_draws, of_points, unconstraining, with_own_generators
 
 PRIOR_DRAWS = 100
 MOST_SHOWN = 40
@@ -296,7 +296,8 @@ def same_density(model: Any, other: Any, changed: list[Scale]) -> bool:
     logps = [of_points(m, [m.logp(jacobian=False)]) for m in (model, other)]
     variables = [*other.free_RVs, *(other[name] for name in names)]
     with unguarded():
-        draws = pymc.draw(variables, draws=PRIOR_DRAWS, random_seed=0)
+        own = with_own_generators(variables)
+        draws = pymc.draw(own, draws=PRIOR_DRAWS, random_seed=0)
     moves = [unconstraining(m) for m in (model, other)]
     errors = []
     for values in zip(*draws, strict=True):

@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 
 from theanoguard.pymc.explaining import n_bad_of_prior
 from theanoguard.pymc.links import Remedy
-from theanoguard.pymc.parameters import distribution_of, given_parameters
+from theanoguard.pymc.parameters import class_of, given_parameters
 from theanoguard.pymc.points import Point, compiled
 from theanoguard.pymc.scales import without_starts
 
@@ -19,8 +19,10 @@ SETTINGS: dict[str, dict[str, float]] = {
 """By the name of a prior that is proposed, the parameters with which it is tried."""
 
 
-def n_bad_with(model: Any, term: str, remedy: Remedy, points: Sequence[Point]) -> int:
+def n_bad_with(model: Any, term: str, remedy: Remedy, points: Sequence[Point]) -> int | None:
     """Return at how many draws from the prior a term is bad after a remedy.
+
+    None if the distribution of the term is not PyMC's own.
 
     Parameters
     ----------
@@ -36,9 +38,12 @@ def n_bad_with(model: Any, term: str, remedy: Remedy, points: Sequence[Point]) -
     import pymc
 
     variable = model[term]
+    distribution = class_of(variable)
+    if distribution is None:
+        return None
     given = {name: v for name, v in given_parameters(variable).items() if v is not None}
     given[remedy.name] = getattr(pymc.math, remedy.by)(given[remedy.name])
-    made = getattr(pymc, distribution_of(variable)).dist(**given)
+    made = distribution.dist(**given)
     [logp] = model.replace_rvs_by_values([pymc.logp(made, model.rvs_to_values[variable])])
     inputs = list(model.value_vars)
     function = compiled(model, inputs, [logp], on_c=False)
@@ -56,5 +61,8 @@ def _with_prior(model: Any, remedy: Remedy) -> Any:
     old = clone[remedy.name]
     with clone:
         kind = getattr(pymc, remedy.by)
-        new = kind(f"{remedy.name}_new", **SETTINGS[remedy.by], shape=tuple(old.shape.eval()))
+        name = f"{remedy.name}_new"
+        while name in clone.named_vars:
+            name += "_"
+        new = kind(name, **SETTINGS[remedy.by], shape=tuple(old.shape.eval()))
     return pymc.do(clone, {old: pt.as_tensor(new) * 1.0}, prune_vars=False)

@@ -26,7 +26,7 @@ from theanoguard.explain import Explanation
 from theanoguard.guard import GuardError, GuardMode
 from theanoguard.pymc.explaining import explain, explain_on_c, of_distributions, of_prior
 from theanoguard.pymc.modes import model_lines, spoils_sampling
-from theanoguard.pymc.points import of_points
+from theanoguard.pymc.points import is_finite, of_points
 from theanoguard.pymc.records import ModelExplanation, SamplingError, Where
 
 logger = logging.getLogger("theanoguard")
@@ -269,7 +269,7 @@ class Watch:
         plain: Kind = "-inf" if np.isneginf(ending.logp) else "bad"
         if ending.point is None:
             return self._count(plain, ending)
-        if not all(np.isfinite(v).all() for v in ending.point.values()):
+        if not is_finite(ending.point):
             self.n_rejected += 1  # the sampler's own steps have overflowed
             self.not_finite = ending.point
             return None
