@@ -738,9 +738,14 @@ class _Part:
         """Return the error of a term in bits near the inputs, or None if it is not better."""
         points = self._points
         exact, _ = self._values
-        new = _by_point(errors(points.value(term, exact=False), exact))
+        found_bits = errors(points.value(term, exact=False), exact)
         near = points.weights > 1
-        after, before = (float(bits[near].max(initial=0.0)) for bits in (new, self._values[1]))
+        each = (
+            _by_point(found_bits),
+            self._values[1],
+            _by_point(np.where(_counts(exact), found_bits, 0)),
+        )
+        after, before, worst = (float(bits[near].max(initial=0.0)) for bits in each)
         if not self._holds_around(term):
             return None
         if self._slopes[1]:
@@ -755,8 +760,8 @@ class _Part:
             if self._lost(term):
                 return None
             if before < FAULT:
-                after = max(after, *(e for e, w in found if w > 1))
-        return after if after <= min(self._before - GAIN, NO_DIGITS) else None
+                after = worst = max(after, *(e for e, w in found if w > 1))
+        return after if after <= self._before - GAIN and worst <= NO_DIGITS else None
 
     @cached_property
     def _around(self) -> tuple[Points, np.ndarray, np.ndarray, np.ndarray]:
@@ -795,6 +800,13 @@ class _Part:
 
     def _ulp(self, bits: float) -> float:
         return float("inf") if bits >= LOST else float(2**bits - 1)
+
+
+def _counts(exact: np.ndarray) -> np.ndarray:
+    """Return which elements are no rounding beside the largest one of their point."""
+    sizes = np.where(np.isfinite(exact), np.abs(exact), 0.0)
+    largest = sizes.max(axis=tuple(range(1, sizes.ndim)), keepdims=True, initial=0.0)
+    return np.asarray((sizes >= np.finfo(np.float64).eps * largest) | np.isinf(exact))
 
 
 def _common(*near: Any) -> Any:
