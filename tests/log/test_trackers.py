@@ -1,6 +1,7 @@
 """The record of a function's calls in TensorBoard, in MLflow and in a user's own tracker."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytensor
@@ -12,8 +13,8 @@ from theanoguard.log import MLflow, TensorBoard
 from theanoguard.training import recording_of
 
 SINCE = (
-    "Since call 51: the input x reaches 1000.0.  In the calls before, its largest was 1.0, and "
-    "usually 1.0.  From then on the updates of others grew, too: W (1.1e+05 times)."
+    "Since call 51: the input x reaches a magnitude of 1000.0.  In the calls before, it was 1.0 at "
+    "most, and usually 1.0.  From then on the updates of others grew, too: W (1.1e+05 times)."
 )
 
 
@@ -100,6 +101,14 @@ def test_a_package_that_is_absent_is_named(make, package, monkeypatch, tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=f"pip install {package}$"):
         make(tmp_path) if make is TensorBoard else make()
+
+
+def test_names_are_as_mlflow_takes_them(monkeypatch):
+    sent = {}
+    log_metrics = lambda metrics, step: sent.update(metrics)  # noqa: E731
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(log_metrics=log_metrics))
+    MLflow().log(1, {"norm//mlp/linear_0.W": 1.0, "norm/w[0]": 2.0, "norm/cost": 3.0})
+    assert sent == {"norm/mlp/linear_0.W": 1.0, "norm/w_0_": 2.0, "norm/cost": 3.0}
 
 
 def test_what_is_no_tracker_or_figure_is_refused(recording):

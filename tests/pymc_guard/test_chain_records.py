@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import theanoguard.pymc
-from theanoguard.pymc.history import remarks
+from theanoguard.pymc.history import records_of, remarks
 
 if importlib.util.find_spec("pymc") is None:
     pytest.skip("PyMC is not installed (tox -e pymc)", allow_module_level=True)
@@ -83,6 +83,19 @@ def test_drifts_and_late_starts_are_not_told():
     for y in (drift, walk, start, np.zeros(N), rng.standard_cauchy(size=N)):
         record = theanoguard.pymc.ChainRecord(0, np.arange(N), {"energy": y})
         assert record.since("energy") is None
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_a_figure_that_is_bad_from_a_draw_on(bad):
+    energy = np.where(np.arange(N) < 50, 1.0, bad)
+    record = theanoguard.pymc.ChainRecord(0, np.arange(N), {"energy": energy})
+    with np.errstate(all="raise"):
+        assert record.since("energy") == 50
+
+
+def test_a_trace_without_draws_has_an_empty_record():
+    (record,) = records_of({"mu": np.zeros((1, 0))}, {}, dict, lambda point: [0.0], ["mu"])
+    assert record.figures["mu"].shape == (0,) and list(remarks([record])) == []
 
 
 @pytest.mark.deep  # (it compiles the gradient)

@@ -45,16 +45,23 @@ class GuardError(TheanoguardError, AssertionError):
         The bad value.
     explanation : Explanation or None
         The operation that made it, its operands and the remedy.
+    recording : Recording or None
+        The record of the calls, with ``history=True``.  A pickled error leaves it behind.
     """
 
     __module__ = "theanoguard"  # what a traceback shows in front of the name
     _in_call = True  # whether the user has compiled the function, and so knows its outputs
 
-    def __init__(self, event: GuardEvent, explanation: "Explanation | None" = None) -> None:
+    def __init__(
+        self, event: GuardEvent, explanation: "Explanation | None" = None, recording: Any = None
+    ) -> None:
         super().__init__(event, explanation)
         self.event = event
         self.explanation = explanation
-        self.recording: Any = None  # of the calls of the function, with ``history=True``
+        self.recording = recording
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args, {**vars(self), "recording": None}
 
     def save_repro(self, path: str | os.PathLike[str], as_built: bool = False) -> Path:
         """Write a script that shows the fault again with PyTensor alone, its data beside it.
@@ -102,7 +109,7 @@ class GuardError(TheanoguardError, AssertionError):
         """
         if self.recording is None:
             raise ValueError(
-                "no copies of the shared variables were kept.\n"
+                "this error has no copies of the shared variables.\n"
                 "Compile the function with GuardMode(history=True, snapshots=8)."
             )
         found: int = self.recording.rewind(call)

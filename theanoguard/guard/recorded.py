@@ -3,7 +3,6 @@
 from typing import Any
 
 import theanoguard.guard.history as history
-from theanoguard.guard.errors import GuardError
 from theanoguard.guard.functions import WatchedFunction
 
 
@@ -17,14 +16,12 @@ class RecordedFunction(WatchedFunction):
         if guard.recording is None:
             guard.recording = history.Recording(self, guard.policy.snapshots)
         recording = guard.recording
-        recording.begin(args, kwargs, guard.calls + 1)
         try:
+            recording.begin(args, kwargs, guard.calls + 1)
             result = super().__call__(*args, **kwargs)
-        except BaseException as error:
+        except BaseException:
             if guard.calls < recording.calls:
-                recording.withdraw()
-            if isinstance(error, GuardError):
-                error.recording = recording
+                recording.withdraw(guard.calls)
             raise
         recording.end(result)
         return result

@@ -406,7 +406,7 @@ class Reporter:
 
         If the explanation fails, that is logged and the error comes without one.
         """
-        error = GuardError(trip.event)
+        error = GuardError(trip.event, None, self.recording)
         if trip.lost is not None:
             trip.event.attach(None, trip.event.line or _line_of(trip))
             error.add_note(trip.lost)
@@ -414,8 +414,8 @@ class Reporter:
         try:
             explanation = explaining.explanation_of(trip, tell_fate=self.policy.tell_fate)
             if self.recording is not None:
-                explanation = self.recording.explained(explanation)
-            error = GuardError(trip.event, explanation)
+                explanation = self.recording.explained(explanation, self.policy.action == "raise")
+            error = GuardError(trip.event, explanation, self.recording)
             self.last_way = trip.event, explanation.waypoints
             trip.event.attach(_without_values(explanation))
             self.recorder.explain(explanation)

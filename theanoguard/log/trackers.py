@@ -1,6 +1,7 @@
 """Where experiments are tracked: the record of a function's calls in TensorBoard and MLflow."""
 
 import os
+import posixpath
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -84,9 +85,9 @@ class MLflow:
         self.mlflow: Any = mlflow
 
     def log(self, call: int, values: Mapping[str, float]) -> None:
-        """Write numbers of a call as metrics.  MLflow allows few characters in their names."""
-        names = {re.sub(r"[^\w\-. /]", "_", name): value for name, value in values.items()}
-        self.mlflow.log_metrics(names, step=call)
+        """Write numbers of a call as metrics.  In MLflow, names are paths of few characters."""
+        names = (posixpath.normpath(re.sub(r"[^\w\-. /]", "_", name)) for name in values)
+        self.mlflow.log_metrics(dict(zip(names, values.values(), strict=True)), step=call)
 
     def tell(self, call: int, text: str) -> None:
         """Write a sentence as the tag ``theanoguard.since`` of the run."""

@@ -50,9 +50,10 @@ def plot_html(shown: Watch | Recording) -> str:
     recording = shown if isinstance(shown, Recording) else shown.recording
     since = None if recording is None else recording.since()
     if isinstance(shown, Recording):
-        marks = [(sign.call, f"{sign.name}: {sign.text}") for sign in shown.signs()]
+        signs = shown.signs()
+        marks = [(sign.call, f"{sign.name}: {sign.text}") for sign in signs]
         shares = shown.lines("bad").items()
-        names = {sign.name for sign in shown.signs()} | {n for n, (_, v) in shares if v[-1] > 0}
+        names = {sign.name for sign in signs} | {n for n, (_, v) in shares if v[-1] > 0}
         panels = {"Norms of variables": shown.lines("norm"), "Updates": shown.lines("moved")}
         made = shown.calls
     else:

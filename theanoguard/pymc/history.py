@@ -19,6 +19,9 @@ STATISTICS = ("step_size", "energy")
 AT_LEAST = 20
 """So many draws before, and after, it takes to say since when."""
 
+HUGE = 1e300
+"""Stands for an infinite figure, and for a NaN."""
+
 SMALL = 0.1
 """A step size that is smaller than so much of the other chains' is told."""
 
@@ -46,7 +49,7 @@ class ChainRecord:
         return f"chain {self.chain}, {len(self.draws)} draws of {', '.join(self.figures)}"
 
     def since(self, figure: str) -> int | None:
-        """Return the first draw from which on a figure is away from all that it was before.
+        """Return the first recorded draw from which on a figure is away from all before.
 
         Parameters
         ----------
@@ -57,7 +60,7 @@ class ChainRecord:
         int or None
             None if there is no such draw, as in a chain that has settled.
         """
-        y = np.nan_to_num(self.figures[figure], nan=np.inf)
+        y = np.nan_to_num(self.figures[figure], nan=HUGE, posinf=HUGE, neginf=-HUGE)
         if len(y) < 2 * AT_LEAST:
             return None
         gaps = []
@@ -91,7 +94,7 @@ def record(idata: Any, model: Any) -> tuple[ChainRecord, ...]:
     Raises
     ------
     KeyError
-        If `idata` has no draws of a variable of the model.
+        If `idata` has no draws of a variable of the model, or no ``sample_stats``.
 
     Examples
     --------
@@ -117,11 +120,12 @@ def records_of(
 ) -> tuple[ChainRecord, ...]:
     """Return the records of the draws of a trace; `terms` are those of a point, `names` theirs."""
     n_chains, n_draws = next(iter(arrays.values())).shape[:2]
-    at = np.arange(0, n_draws, -(-n_draws // MOST))
+    at = np.arange(0, n_draws, max(1, -(-n_draws // MOST)))
     found = []
     for chain in range(n_chains):
         points = (to_point({name: a[chain, draw] for name, a in arrays.items()}) for draw in at)
-        columns = np.array([terms(point) for point in points], "float64").T
+        rows = np.array([terms(point) for point in points], "float64")
+        columns = rows.reshape(len(at), len(names)).T
         figures = dict(zip(names, columns, strict=True))
         for name in STATISTICS:
             if name in stats and name not in figures:

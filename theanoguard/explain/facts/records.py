@@ -492,7 +492,7 @@ class Since:
     name : str
         Of the input, of the shared variable or of the output.
     usual : float
-        Median until then.  Of an input, the largest magnitude; else the norm.
+        Median of `figure` until then.
     most : float
         The largest until then.
     value : float
@@ -503,6 +503,9 @@ class Since:
         By which factor, and by how much, it grew in each call.
     followed : tuple of (str, float)
         Shared variables whose updates grew from then on, and by which factor.
+    figure : {"norm", "magnitude", "level", "largest", "smallest"}
+        Which figure left its history: of an input its largest magnitude, its root mean square, or
+        its largest or smallest element.
     """
 
     call: int
@@ -516,6 +519,7 @@ class Since:
     rate: float | None = None
     step: float | None = None
     followed: tuple[tuple[str, float], ...] = ()
+    figure: str = "norm"
 
 
 @displayed

@@ -12,9 +12,9 @@ def since_text(since: Since) -> str:
 
     Examples
     --------
-    >>> print(since_text(Since(7, 9, "input", "y", 2.1, 2.9, 1e6, 3e5)))
-    Since call 7: the input y reaches 1e+06.  In the calls before, its largest was 2.9, and
-    usually 2.1.
+    >>> print(since_text(Since(7, 9, "input", "y", 2.1, 2.9, 1e6, 3e5, figure="magnitude")))
+    Since call 7: the input y reaches a magnitude of 1e+06.  In the calls before, it was 2.9 at
+    most, and usually 2.1.
     """
     first = "the first call" if since.call == 1 else f"call {since.call}"
     kind = "bad" if since.kind == "input" and isnan(since.value) else since.kind
@@ -26,6 +26,8 @@ def since_text(since: Since) -> str:
         value=_number(since.value),
         growth=_number(since.growth),
         how=_how(since),
+        reaches=_REACHES.get(since.figure, "reaches"),
+        bound="at least" if since.figure == "smallest" else "at most",
     )
     after = ""
     if since.followed:
@@ -51,11 +53,17 @@ _SAID = {
     "set": "{name} was set before this call.  Its norm is {value}, and was {most} at most.",
     "turned": "{name} was set before this call, to another sign.  Its largest element is {value}, "
     "and was {most}.",
-    "input": "{name} reaches {value}.  In the calls before, its largest was {most}, and "
+    "input": "{name} {reaches} {value}.  In the calls before, it was {most} {bound}, and "
     "usually {usual}.",
     "update": "the updates of {name} grow {how} a call.  Their norm was {usual} until then, and "
     "{value} in the last good call.",
-    "bad": "{name} has a NaN or an Inf, and had none before.",
+    "bad": "{name} has a NaN or an Inf, and none was seen in it before.",
     "once": "the update of {name} has the norm {value}.  Until then it was {usual}.",
     "value": "{name} grows {how} a call.  Its norm is {value}.",
+}
+
+_REACHES = {
+    "magnitude": "reaches a magnitude of",
+    "level": "has a root mean square of",
+    "smallest": "goes down to",
 }

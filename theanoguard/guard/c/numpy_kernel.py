@@ -41,11 +41,12 @@ def sample(
         known = isinstance(value, np.ndarray) and value.dtype.isnative
         if not known or value.dtype.kind not in "fiub" or value.dtype.char in "eg":
             continue
+        value = np.asarray(value)  # (no matrix, and no masks)
         size, n = value.size, min(value.size, room)
         out[first[i] + room] = figures[i, 7] = size
         if n == 0:
             continue
-        at = np.arange(1, n + 1) * size // n - 1
+        at = np.arange(1, n + 1, dtype="int64") * size // n - 1
         place = slice(first[i], first[i] + n)
         with np.errstate(all="ignore"):
             # (asked for one by one: ``ravel`` would copy an array whose rows are not in a row)
@@ -55,10 +56,10 @@ def sample(
                 moved = float(np.square(x - before[place]).sum())
                 figures[i, 5] = math.sqrt(moved * (size / n))
             squares = float(np.square(good).sum())
+            if good.size:
+                figures[i, [0, 1, 8]] = good.min(), good.max(), good.mean()
         out[place] = x
         all_of_it = float(np.abs(value).max()) if i < n_whole else 0.0
-        if good.size:
-            figures[i, [0, 1, 8]] = good.min(), good.max(), good.mean()
         figures[i, 2] = math.sqrt(squares * (size / n))
         figures[i, 3] = np.count_nonzero(x == 0) / n
         figures[i, 4] = (1 - good.size / n) or (0.0 if math.isfinite(all_of_it) else 1 / size)

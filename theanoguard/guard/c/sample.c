@@ -6,30 +6,31 @@
 /* smallest, largest, norm, share of zeros and of bad ones, distance, magnitude, size, mean */
 #define N_FIGURES 9
 
-static inline double number_at(const char *p, int type) {
-  switch (type) {
-    case NPY_FLOAT64: { double x; memcpy(&x, p, 8); return x; }
-    case NPY_FLOAT32: { float x; memcpy(&x, p, 4); return x; }
-    case NPY_BOOL: case NPY_UINT8: return *(const uint8_t *)p;
-    case NPY_INT8: return *(const int8_t *)p;
-    case NPY_INT16: { int16_t x; memcpy(&x, p, 2); return x; }
-    case NPY_UINT16: { uint16_t x; memcpy(&x, p, 2); return x; }
-    case NPY_INT32: { int32_t x; memcpy(&x, p, 4); return x; }
-    case NPY_UINT32: { uint32_t x; memcpy(&x, p, 4); return x; }
-    case NPY_ULONG: case NPY_ULONGLONG: { uint64_t x; memcpy(&x, p, 8); return (double)x; }
+/* The kind of an element and its bytes.  (C has several types of one size, and others on each platform.) */
+#define SORT(kind, bytes) ((kind) << 5 | (bytes))
+
+static inline double number_at(const char *p, int sort) {
+  switch (sort) {
+    case SORT('f', 8): { double x; memcpy(&x, p, 8); return x; }
+    case SORT('f', 4): { float x; memcpy(&x, p, 4); return x; }
+    case SORT('b', 1): case SORT('u', 1): return *(const uint8_t *)p;
+    case SORT('u', 2): { uint16_t x; memcpy(&x, p, 2); return x; }
+    case SORT('u', 4): { uint32_t x; memcpy(&x, p, 4); return x; }
+    case SORT('u', 8): { uint64_t x; memcpy(&x, p, 8); return (double)x; }
+    case SORT('i', 1): return *(const int8_t *)p;
+    case SORT('i', 2): { int16_t x; memcpy(&x, p, 2); return x; }
+    case SORT('i', 4): { int32_t x; memcpy(&x, p, 4); return x; }
     default: { int64_t x; memcpy(&x, p, 8); return (double)x; }
   }
 }
 
-/* Whether `number_at` knows the type, and its elements lie as the processor reads them. */
-static inline int is_sampled(PyObject *value) {
+/* The sort of the elements of an array, or 0 if `number_at` does not read them. */
+static inline int sort_of(PyObject *value) {
   if (!PyArray_Check(value) || PyArray_ISBYTESWAPPED((PyArrayObject *)value)) return 0;
-  switch (PyArray_TYPE((PyArrayObject *)value)) {
-    case NPY_FLOAT64: case NPY_FLOAT32: case NPY_BOOL: case NPY_UINT8: case NPY_INT8:
-    case NPY_INT16: case NPY_UINT16: case NPY_INT32: case NPY_UINT32: return 1;
-    case NPY_LONG: case NPY_LONGLONG: case NPY_ULONG: case NPY_ULONGLONG: return PyArray_ITEMSIZE((PyArrayObject *)value) == 8;
-    default: return 0;
-  }
+  const char kind = PyArray_DESCR((PyArrayObject *)value)->kind;
+  const int bytes = (int)PyArray_ITEMSIZE((PyArrayObject *)value);
+  const int is_read = kind == 'f' ? bytes == 4 || bytes == 8 : kind == 'b' || kind == 'i' || kind == 'u';
+  return is_read ? SORT(kind, bytes) : 0;
 }
 
 static inline const char *element(PyArrayObject *a, npy_intp at) {
@@ -44,9 +45,8 @@ static inline const char *element(PyArrayObject *a, npy_intp at) {
 
 /* The largest magnitude in an array, to the precision of its top 16 bits; 0 if that is not known. */
 static inline double magnitude_of(PyArrayObject *a, npy_intp size) {
-  const int type = PyArray_TYPE(a);
-  if (!PyArray_IS_C_CONTIGUOUS(a) || (type != NPY_FLOAT64 && type != NPY_FLOAT32)) return 0;
-  const int width = type == NPY_FLOAT64 ? 8 : 4;
+  const int sort = sort_of((PyObject *)a), width = (int)PyArray_ITEMSIZE(a);
+  if (!PyArray_IS_C_CONTIGUOUS(a) || sort != SORT('f', width)) return 0;
   const uint64_t top = (uint64_t)scan_numbers(PyArray_BYTES(a), size, width);
   char number[8];
   if (width == 8) {
@@ -56,7 +56,7 @@ static inline double magnitude_of(PyArrayObject *a, npy_intp size) {
     const uint32_t bits = (uint32_t)top << 16;
     memcpy(number, &bits, 4);
   }
-  return number_at(number, type);
+  return number_at(number, sort);
 }
 
 /* sample(values, first, out, figures, before, n_whole): elements of values[i] go to out from first[i] on, up
@@ -87,15 +87,15 @@ static PyObject *py_sample(PyObject *self, PyObject *args) {
     const npy_intp room = first[i + 1] - first[i] - 1;
     memset(to, 0, (room + 1) * sizeof(double));
     for (int k = 0; k < N_FIGURES; k++) figures[k] = NAN;
-    if (!is_sampled(value)) continue;
+    const int sort = sort_of(value);
+    if (sort == 0) continue;
     PyArrayObject *a = (PyArrayObject *)value;
     const npy_intp size = PyArray_SIZE(a), n = size < room ? size : room;
-    const int type = PyArray_TYPE(a);
     double least = INFINITY, most = -INFINITY, sum = 0, squares = 0, moved = 0;
     npy_intp zeros = 0, bad = 0;
     for (npy_intp j = 0; j < n; j++) {
       /* (the last element of each part, so that the very last one is among them) */
-      const double x = number_at(element(a, (j + 1) * size / n - 1), type);
+      const double x = number_at(element(a, (npy_int64)(j + 1) * size / n - 1), sort);
       const double d = before == NULL ? 0 : x - before[first[i] + j];
       to[j] = x;
       moved += d * d;

@@ -61,14 +61,15 @@ class Left:
     usual: float
 
 
-def since(table: Table | None) -> Since | None:
+def since(table: Table) -> Since | None:
     """Return what left its history first before the last call, or None if nothing stands out.
 
     Parameters
     ----------
-    table : Table or None
+    table : Table
     """
-    if table is None or len(table.calls) < 2:
+    table = table.without_failed()
+    if len(table.calls) < 2:
         return None
     with np.errstate(all="ignore"):
         spoiled = _spoiled(table)
@@ -137,33 +138,34 @@ def _set(table: Table, series: Series, i: int, row: int) -> Since | None:
 
 def _unlike(table: Table, series: Series, i: int, row: int) -> Since | None:
     """Return that an input is unlike all those of the calls before."""
-    before = slice(0, row)
-    if row < FEW or not _has_number(table.level(i, at_start=True)[before]):
-        return None
-    low, high = table.start(i, "smallest"), table.start(i, "largest")
-    bad = table.start(i, "bad")
-    if bad[row] > 0 and not (bad[before] > 0).any():
-        return _said(table, row, "input", series, 0.0, 0.0, np.nan)
-    whole = _is_whole(low[before]) and _is_whole(high[before])
-    largest = table.start(i, "magnitude")
-    usual, most = np.nanmedian(largest[before]), np.nanmax(largest[before])
     level = table.level(i, at_start=True)
-    if max(largest[row] / most, level[row] / np.nanmax(level[before])) > np.exp(JUMP):
-        return _said(table, row, "input", series, usual, most, largest[row])
-    # A label: most batches have the first and the last of them.
-    if (
-        whole
-        and np.mean(high[before] == high[before].max()) > 0.5
-        and high[row] > high[before].max()
-    ):
-        return _said(table, row, "input", series, usual, high[before].max(), high[row])
-    if whole and np.mean(low[before] == low[before].min()) > 0.5 and low[row] < low[before].min():
-        return _said(table, row, "input", series, usual, low[before].min(), low[row])
+    if row < FEW or not _has_number(level[:row]):
+        return None
+    bad = table.start(i, "bad")
+    if bad[row] > 0 and not (bad[:row] > 0).any():
+        return _said(table, row, "input", series, 0.0, 0.0, np.nan)
+    for figure, y in {"magnitude": table.start(i, "magnitude"), "level": level}.items():
+        usual, most = np.nanmedian(y[:row]), np.nanmax(y[:row])
+        if y[row] > most * np.exp(JUMP):
+            return _said(table, row, "input", series, usual, most, y[row], figure=figure)
+    ends = {"largest": np.fmax, "smallest": np.fmin}
+    if all(_is_whole(table.start(i, figure)[:row]) for figure in ends):
+        # A label: most batches have the first and the last of them.
+        for figure, end in ends.items():
+            y = table.start(i, figure)
+            most = end.reduce(y[:row])
+            if end(most, y[row]) != most and np.mean(y[:row] == most) > 0.5:
+                usual = np.nanmedian(y[:row])
+                return _said(table, row, "input", series, usual, most, y[row], figure=figure)
     return None
 
 
 def _has_number(values: np.ndarray) -> bool:
     return bool(np.isfinite(values).any())
+
+
+def _median(values: np.ndarray) -> float:
+    return float(np.nanmedian(values)) if _has_number(values) else 0.0
 
 
 def _is_whole(values: np.ndarray) -> bool:
@@ -213,12 +215,11 @@ def _spoiled(table: Table) -> Left | None:
 
 def _left(table: Table, series: Series, i: int) -> Left | None:
     """Return where updates began to be above all that they had been in the calls before."""
-    y, norms = table.end(i, "moved"), table.start(i, "norm")
-    if not _has_number(y):
+    moved, norms = table.end(i, "moved"), table.start(i, "norm")
+    if not _has_number(moved):
         return None
     # (those that hardly move the variable, as it was at first, are all alike)
-    first = np.nanmedian(norms[: len(norms) // 4 + 1])
-    y = np.fmax(y, NOTHING * first) + 0 * y
+    y = np.fmax(moved, NOTHING * _median(norms[: len(norms) // 4 + 1])) + 0 * moved
     rows = np.flatnonzero(np.isfinite(y) & (y > 0))
     x, n = np.log(y[rows]), len(rows)
     if n < 4:
@@ -232,13 +233,14 @@ def _left(table: Table, series: Series, i: int) -> Left | None:
     # seen where it began, and a small step long before a large one is not taken for it.
     steep: list[int] = (start + np.flatnonzero(rise >= rise.max() / 2)).tolist()
     for t in steep:
-        usual = float(np.median(x[max(0, t - BEFORE) : t]))
+        before = slice(max(0, t - BEFORE), t)
+        usual = float(np.median(x[before]))
         growth = float(x[t:].max()) - usual
         if growth < GROWTH or (not table.failed and n - t < AGAIN):
             return None
         if rise[t - start] > JUMP or _goes_on(x[t - 1 :], rise[t - start]):
             t = _began(x, t, usual)
-            return Left(series, y, "update", int(rows[t]), growth, float(np.exp(usual)))
+            return Left(series, y, "update", int(rows[t]), growth, _median(moved[rows[before]]))
     return None
 
 
@@ -292,18 +294,20 @@ def _drifted(table: Table, series: Series, y: np.ndarray) -> Left | None:
 
 
 def _said(
-    table: Table, row: int, kind: Kind, series: Series, usual: Any, most: Any, value: Any
+    table: Table, row: int, kind: Kind, series: Series, *numbers: Any, figure: str = "norm"
 ) -> Since:
+    usual, most, value = map(float, numbers)
     return Since(
         call=int(table.calls[row]),
         last=int(table.calls[-1]),
         kind=kind,
         name=series.name,
-        usual=float(usual),
-        most=float(most),
-        value=float(value),
-        growth=float(value / most) if most else np.inf,
+        usual=usual,
+        most=most,
+        value=value,
+        growth=value / most if most else np.inf,
         followed=_followed(table, row, series),
+        figure=figure,
     )
 
 
@@ -333,8 +337,8 @@ def _followed(table: Table, row: int, blamed: Series) -> tuple[tuple[str, float]
     for series, i in table.of("shared"):
         moved = table.end(i, "moved")
         before, after = moved[max(0, row - BEFORE) : row], moved[row:]
-        usual = np.nanmedian(before) if np.isfinite(before).any() else 0.0
-        most = np.nanmax(after) if np.isfinite(after).any() else 0.0
+        usual = _median(before)
+        most = np.nanmax(after) if _has_number(after) else 0.0
         if series.updated and series != blamed and usual > 0 and most > usual * np.exp(GROWTH):
             found.append((series.name, float(most / usual)))
     return tuple(sorted(found, key=lambda pair: -pair[1])[:3])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
@@ -37,8 +37,11 @@ LAST = 64
 MOST_ELEMENTS = {"input": 512, "shared": 128, "output": 64}
 """Number of elements that are read of an array."""
 
-MEMORY = 12 * 2**20
-"""Bytes that the figures of the last calls may take, and the ones of older calls as well."""
+MEMORY = 8 * 2**20
+"""Bytes that the figures of the last calls may take, and the ones of older calls as well.
+
+For a moment the last ones are there twice, when the older half of them becomes older calls.
+"""
 
 MOST_PLACES = MEMORY // (2 * LAST * 8 * len(FIGURES))
 """Number of rows of figures of one call; of more arrays than these take, the first are followed."""
@@ -62,6 +65,24 @@ class Copy:
             variable.set_value(copy.deepcopy(value), borrow=True)
 
 
+class Rows(NamedTuple):
+    """The figures that are kept, exchanged as a whole: a thread that draws them sees one state.
+
+    Parameters
+    ----------
+    older : list of tuple of ndarray
+        Of each call its number, "began", "ended" and "hashes", as in :class:`Table`.
+    last : list of ndarray
+        The same of the last calls, each with one row a call.
+    filled : int
+        How many of these rows are in use.
+    """
+
+    older: list[tuple[np.ndarray, ...]]
+    last: list[np.ndarray]
+    filled: int = 0
+
+
 class Recording:
     """Keeps figures of the calls of one function: all of the last, ever fewer of the older ones.
 
@@ -73,7 +94,7 @@ class Recording:
     """
 
     def __init__(self, function: Function, snapshots: int = 0) -> None:
-        self._function = function
+        self._lay_out(function)
         self._snapshots = snapshots
         self._sent: list[tuple[Tracker, int, tuple[Figure, ...]]] = []
         self.calls = 0
@@ -85,15 +106,12 @@ class Recording:
         self.copies: list[Copy] = []
         self._spacing = 1
         self.random: deque[tuple[int, list]] = deque(maxlen=LAST)
-        self._series: list[Series] = []
-        self._kept: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]] = []
-        self._filled = 0
+        self._rows = Rows([], [np.empty((2 * LAST, *s), dtype) for s, dtype in self._form])
 
     # -- what is followed
 
-    def _lay_out(self) -> None:
-        """Decide what is followed, when the first call begins."""
-        function = self._function
+    def _lay_out(self, function: Function) -> None:
+        """Decide what is followed.  (To keep the function would be a cycle.)"""
         inputs = list(zip(function.maker.inputs, function.input_storage, strict=True))
         own = [(i, c) for i, c in inputs if not _is_shared(i.variable)]
         shared = [(i, c) for i, c in inputs if _is_shared(i.variable)]
@@ -101,7 +119,9 @@ class Recording:
         self._names = {i.name: n for n, (i, _) in enumerate(own) if i.name}
         self._variables = [i.variable for i, _ in shared]
         self._random = [c for _, c in shared if isinstance(c.storage[0], np.random.Generator)]
-        own, outputs = own[: MOST_PLACES // 4], function.maker.outputs[: MOST_PLACES // 4]
+        updated = function.maker.fgraph.update_mapping  # (outputs of a copy, but not returned)
+        outputs = [o for i, o in enumerate(function.maker.outputs) if i not in updated]
+        own, outputs = own[: MOST_PLACES // 4], outputs[: MOST_PLACES // 4]
         arrays = arrays[: (MOST_PLACES - len(own) - len(outputs)) // 2]
         self._own, self._shared = [c for _, c in own], [c for _, c in arrays]
         updates = [i.update for i, _ in arrays]
@@ -120,11 +140,10 @@ class Recording:
         self._places = [slice(*pair) for pair in pairwise(first[: len(own) + 1].tolist())]
         self._elements = np.zeros(first[-1]), np.zeros(first[-1])
         row_bytes = 8 * len(FIGURES) * max(1, n_began + n_ended)
-        self._older = min(16 * LAST, MEMORY // row_bytes)
-        self._began = np.full((2 * LAST, n_began, len(FIGURES)), np.nan)
-        self._ended = np.full((2 * LAST, n_ended, len(FIGURES)), np.nan)
-        self._hashes: np.ndarray = np.zeros((2 * LAST, len(own)), "uint32")
-        self._numbers: np.ndarray = np.zeros(2 * LAST, "int64")
+        self._most_older = min(16 * LAST, MEMORY // row_bytes)
+        figures = [((n, len(FIGURES)), "float64") for n in (n_began, n_ended)]
+        self._form: list[tuple[tuple[int, ...], str]]
+        self._form = [((), "int64"), *figures, ((len(own),), "uint32")]
 
     # -- a call
 
@@ -132,8 +151,6 @@ class Recording:
         self, args: Sequence[Any], kwargs: Mapping[str, Any], number: int | None = None
     ) -> None:
         """Call `number` begins, with these arguments; None for the next one."""
-        if not self._series:
-            self._lay_out()
         self.calls = self.calls + 1 if number is None else number
         self.failed = True
         if self._snapshots and (self.calls - 1) % self._spacing == 0:
@@ -141,36 +158,42 @@ class Recording:
         if self._random:
             states = [c.storage[0].bit_generator.state for c in self._random]
             self.random.append((self.calls, states))
-        if self._filled == len(self._numbers):
+        if self._rows.filled == 2 * LAST:
             self._thin()
-        row, (now, before) = self._filled, self._elements
+        (older, last, row), (now, before) = self._rows, self._elements
+        numbers, began, ended, hashes = last
         values = [*self._arguments(args, kwargs), *(_array(c.storage[0]) for c in self._shared)]
-        _sample()(values, self._first[0], now, self._began[row], before, len(self._own))
+        _sample()(values, self._first[0], now, began[row], before, len(self._own))
         for i, place in enumerate(self._places):
-            self._hashes[row, i] = zlib.crc32(now[place])
-        self._ended[row] = np.nan
-        self._numbers[row] = self.calls
-        self._filled += 1
+            hashes[row, i] = zlib.crc32(now[place])
+        ended[row] = np.nan
+        numbers[row] = self.calls
+        self._rows = Rows(older, last, row + 1)
 
     def end(self, result: Any) -> None:
         """The call has returned this."""
         shared, (before, now) = [_array(c.storage[0]) for c in self._shared], self._elements
-        n_outputs = self._ended.shape[1] - len(shared)
-        values = [*shared, *map(_array, listed(result)[:n_outputs])]
-        _sample()(values, self._first[1], now, self._ended[self._filled - 1], before, 0)
+        row = self._last_ended()
+        values = [*shared, *map(_array, listed(result)[: len(row) - len(shared)])]
+        _sample()(values, self._first[1], now, row, before, 0)
         self.failed = False
         for tracker, every, figures in self._sent:
             if self.calls % every == 0:
                 self._send(tracker, partial(tracker.log, self.calls, self._values(figures)))
 
-    def withdraw(self) -> None:
-        """The call that has begun is none: the function has refused its arguments."""
-        self.copies = [c for c in self.copies if c.call < self.calls]
-        if self._random:
+    def withdraw(self, calls: int) -> None:
+        """Only so many calls were made: the function has refused the arguments of the next one."""
+        self.copies = [c for c in self.copies if c.call <= calls]
+        while self.random and self.random[-1][0] > calls:
             self.random.pop()
-        self.calls -= 1
-        self._filled -= 1
-        self.failed = False
+        older, last, filled = self._rows
+        self._rows = Rows(older, last, int(np.searchsorted(last[0][:filled], calls, "right")))
+        self.calls, self.failed = calls, False
+
+    def _last_ended(self) -> np.ndarray:
+        """The row of figures of what the last call has left."""
+        found: np.ndarray = self._rows.last[2][self._rows.filled - 1]
+        return found
 
     def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list:
         """Return the values of the function's own inputs, in their order."""
@@ -185,7 +208,7 @@ class Recording:
 
     def _values(self, figures: Sequence[Figure]) -> dict[str, float]:
         """Return the finite figures of what the last call has left, by figure and name."""
-        row, series = self._ended[self._filled - 1], self._series[len(self._own) :]
+        row, series = self._last_ended(), self._series[len(self._own) :]
         return {
             f"{figure}/{s.name}": float(value)
             for figure in figures
@@ -227,45 +250,40 @@ class Recording:
 
     def _thin(self) -> None:
         """Move the older half to what is thinned by powers of two."""
-        for row in range(LAST):
-            self._kept.append(
-                (
-                    int(self._numbers[row]),
-                    self._began[row].copy(),
-                    self._ended[row].copy(),
-                    self._hashes[row].copy(),
-                )
-            )
+        older, last, _ = self._rows
+        rows = [*older, *zip(*(map(np.copy, array[:LAST]) for array in last), strict=True)]
         step = 2
-        while len(self._kept) > self._older:
+        while len(rows) > self._most_older:
             # (the first call and the newer half stay)
-            first, *older = self._kept
-            half = len(older) // 2
-            thinned = [row for row in older[:half] if row[0] % step == 1]
-            self._kept = [first, *thinned, *older[half:]]
-            step *= 2
-        for array in (self._numbers, self._began, self._ended, self._hashes):
-            array[:LAST] = array[LAST:].copy()
-        self._filled = LAST
+            half = (len(rows) + 1) // 2
+            thinned = [row for row in rows[1:half] if row[0] % step == 1]
+            rows, step = [rows[0], *thinned, *rows[half:]], 2 * step
+        self._rows = Rows(rows, [np.roll(array, LAST, axis=0) for array in last], LAST)
 
     # -- what was kept
 
-    def table(self) -> Table | None:
-        """Return the figures of the calls that are kept, or None before the first call."""
-        if not self._series:
-            return None
-        n = self._filled
-        parts = [self._numbers[:n], self._began[:n], self._ended[:n], self._hashes[:n]]
-        if self._kept:
-            older = [np.array(column) for column in zip(*self._kept, strict=True)]
-            parts = [np.concatenate(pair) for pair in zip(older, parts, strict=True)]
-        numbers, began, ended, hashes = (part.copy() for part in parts)
-        return Table(self._series, numbers, began, ended, hashes, self.failed)
+    def table(self, until: int | None = None) -> Table:
+        """Return the figures of the calls that are kept, or of those until one that failed."""
+        older, last, filled = self._rows
+        parts = [array[:filled].copy() for array in last]
+        if older:
+            columns = map(np.array, zip(*older, strict=True))
+            parts = [np.concatenate(pair) for pair in zip(columns, parts, strict=True)]
+        failed = self.failed
+        if until is not None and until < self.calls:  # (a device has gone on meanwhile)
+            parts, failed = [part[parts[0] <= until] for part in parts], True
+            parts[2][-1:] = np.nan
+        numbers, began, ended, hashes = parts
+        return Table(self._series, numbers, began, ended, hashes, failed)
 
-    def explained(self, explanation: Explanation) -> Explanation:
-        """Return an explanation of the present call that also says since when."""
+    def explained(self, explanation: Explanation, fails: bool) -> Explanation:
+        """Return an explanation of a call, which may fail, that also says since when."""
+        call = explanation.event.call
+        if fails:  # (so do the calls that a device has made meanwhile)
+            numbers, _, ended, _ = self._rows.last
+            ended[numbers >= call] = np.nan
         with failures(explanation.failed) as failed:
-            found = attempt("since when", None, self.since)
+            found = attempt("since when", None, lambda: since(self.table(call)))
         for tracker, _, _ in self._sent if found is not None else ():
             self._send(tracker, partial(tracker.tell, self.calls, str(found)))
         return replace(explanation, since=found, failed=tuple(failed))
@@ -293,11 +311,10 @@ class Recording:
         -------
         list of Sign
         """
-        table = self.table()
         left_out = (skip,) if isinstance(skip, str) else tuple(skip)
         for name in left_out:
             check_choice("skip", name, list(RULES))
-        return [] if table is None else signs(table, left_out)
+        return signs(self.table(), left_out)
 
     def series(self, name: str, figure: Figure = "norm") -> tuple[list[int], list[float]]:
         """Return one figure of an input, a shared variable or an output over the calls.
@@ -324,8 +341,8 @@ class Recording:
         """
         check_choice("figure", figure, FIGURES)
         table = self.table()
-        known = [] if table is None else [s.name for s in table.series]
-        if table is None or name not in known:
+        known = [s.name for s in table.series]
+        if name not in known:
             raise KeyError(f"nothing is called {name!r}; there are {known}")
         i = known.index(name)
         values = (table.start if table.series[i].kind == "input" else table.end)(i, figure)
@@ -335,8 +352,8 @@ class Recording:
         """Return one figure of each shared variable and output that has it, by their names."""
         table = self.table()
         found = {}
-        for i, series in enumerate(() if table is None else table.series):
-            if table is not None and series.kind != "input":
+        for i, series in enumerate(table.series):
+            if series.kind != "input":
                 values = table.end(i, figure)
                 if np.isfinite(values).any():
                     found[series.name] = table.calls.tolist(), values.tolist()
@@ -349,8 +366,8 @@ class Recording:
         Parameters
         ----------
         call : int
-            Number of the call.  If there is no copy from before it, the last copy before it is
-            taken.
+            Number of the call.  If no copy was made just before it, the last one from before that
+            is taken.
 
         Returns
         -------
@@ -388,7 +405,7 @@ def _array(value: Any) -> Any:
     if isinstance(value, bool | int | float | list | tuple) or hasattr(value, "__array__"):
         try:
             return np.asarray(value)
-        except (TypeError, ValueError, RuntimeError):  # which the call itself refuses
+        except Exception:  # whatever it is: what becomes of the value, the call decides
             return value
     return value
 

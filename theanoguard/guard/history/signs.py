@@ -43,6 +43,7 @@ class Sign:
 
 def signs(table: Table, skip: tuple[str, ...] = ()) -> list[Sign]:
     """Return the signs of the last calls, leaving out some rules."""
+    table = table.without_failed()
     if len(table.calls) < 2 * NOW:
         return []
     last = int(table.calls[-1])
@@ -88,7 +89,7 @@ def _stands(table: Table, series: Series, i: int) -> str | None:
     moved = table.end(i, "moved")[-LONG:]
     if not series.updated or len(moved) < LONG or (moved != 0).any():
         return None
-    return f"no call of the last {LONG} has changed it"
+    return f"no call of the last {LONG} has changed any of its sampled elements"
 
 
 def _moves_far(table: Table, series: Series, i: int) -> str | None:
@@ -105,7 +106,7 @@ def _is_dead(table: Table, series: Series, i: int) -> str | None:
     zeros = table.end(i, "zeros")[-NOW:]
     if series.kind != "output" or not np.median(zeros) > 0.9 or table.end(i, "norm")[-1] == 0:
         return None
-    return f"{np.median(zeros):.0%} of its elements are 0"
+    return f"{np.median(zeros):.0%} of its sampled elements are 0"
 
 
 def _collapses(table: Table, series: Series, i: int) -> str | None:
@@ -113,7 +114,7 @@ def _collapses(table: Table, series: Series, i: int) -> str | None:
     now, before = np.median(width[-NOW:]), np.median(width[:-NOW])
     if series.kind != "output" or not 0 <= now < 1e-6 * before:
         return None
-    return f"its elements differ by {now:.3g}, and differed by {before:.3g}"
+    return f"its sampled elements differ by {now:.3g}, and differed by {before:.3g}"
 
 
 def _stands_still(table: Table, series: Series, i: int) -> str | None:

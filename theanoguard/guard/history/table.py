@@ -1,6 +1,6 @@
 """The figures of the calls that are kept: one row a call."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -76,6 +76,15 @@ class Table:
     def of(self, kind: Kind) -> list[tuple[Series, int]]:
         """Return the series of a kind, with their positions."""
         return [(s, i) for i, s in enumerate(self.series) if s.kind == kind]
+
+    def without_failed(self) -> "Table":
+        """Return the table without the calls before the last that failed: they changed nothing."""
+        kept = ~np.isnan(self.ended).all(axis=(1, 2))
+        kept[-1:] = True
+        if not kept[:-1].any():  # (of what the function leaves, nothing has figures)
+            return self
+        names = ("calls", "began", "ended", "hashes")
+        return replace(self, **{name: getattr(self, name)[kept] for name in names})
 
     @property
     def n_inputs(self) -> int:
