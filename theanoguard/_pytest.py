@@ -10,14 +10,14 @@ pytest imports this module wherever theanoguard is installed, and without the op
 import PyTensor.
 """
 
-import argparse
 import sys
 from collections.abc import Generator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from theanoguard.cli.seconds import seconds_argument
 
 if TYPE_CHECKING:
     from theanoguard._compare.every_function import Comparing
@@ -65,19 +65,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--lint-seconds",
-        type=_positive,
+        type=seconds_argument,
         default=1.0,
         metavar="SECONDS",
         help="processor time for the search of each function (default: 1)",
     )
-
-
-def _positive(text: str) -> float:
-    """The argument of ``--lint-seconds``."""
-    with suppress(ValueError):
-        if (seconds := float(text)) > 0:
-            return seconds
-    raise argparse.ArgumentTypeError(f"the time of a search must be positive, not {text}")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 
-from theanoguard.cli.lint import run_beside, seconds_argument
+from theanoguard.cli.lint import add_search, run_beside
 from theanoguard.pymc import check
 from theanoguard.pymc.built import BuiltModels, Sampled
 from theanoguard.pymc.checking import SECONDS
@@ -19,15 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run everything, instead of stopping where a model is sampled",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--seconds",
-        type=seconds_argument,
-        default=SECONDS,
-        help=f"how long to search each model for failing points (default: {SECONDS:g})",
-    )
-    parser.add_argument(
-        "script", metavar="SCRIPT", nargs=argparse.REMAINDER, help="a file, with its arguments"
-    )
+    add_search(parser, "each model for failing points", SECONDS)
 
 
 def run(arguments: argparse.Namespace) -> int:

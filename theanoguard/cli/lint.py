@@ -5,7 +5,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from theanoguard._progress import searching
 from theanoguard._provenance import is_user_file, track_provenance
 from theanoguard._pytensor import FunctionMaker
 from theanoguard.cli import run as programs
+from theanoguard.cli.seconds import seconds_argument
 from theanoguard.shim.install import install_theano
 
 # ---------------------------------------------------------------- the command
@@ -35,14 +36,6 @@ def rules_argument(text: str) -> list[str]:
             f"there is no rule {unknown[0]!r}{near}; the rules are {', '.join(RULES)}"
         )
     return names
-
-
-def seconds_argument(text: str) -> float:
-    """The argument of ``--seconds``: positive, since a command that does not search is blind."""
-    with suppress(ValueError):
-        if (seconds := float(text)) > 0:
-            return seconds
-    raise argparse.ArgumentTypeError(f"the time of a search must be positive, not {text}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,13 +78,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_search(parser)
 
 
-def add_search(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of a command that searches the functions of a program."""
+def add_search(
+    parser: argparse.ArgumentParser,
+    searched: str = "each function for failing inputs",
+    seconds: float = SECONDS,
+) -> None:
+    """Add the arguments of a command that searches what a program builds."""
     parser.add_argument(
         "--seconds",
         type=seconds_argument,
-        default=SECONDS,
-        help=f"how long to search each function for failing inputs (default: {SECONDS:g})",
+        default=seconds,
+        help=f"how long to search {searched} (default: {seconds:g})",
     )
     parser.add_argument(
         "script", metavar="SCRIPT", nargs=argparse.REMAINDER, help="a file, with its arguments"

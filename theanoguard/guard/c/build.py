@@ -17,12 +17,7 @@ from typing import Any
 import numpy as np
 
 from theanoguard._files import replace_file
-from theanoguard._pytensor import (
-    c_compiler,
-    compile_lock,
-    config,
-    library_extension,
-)
+from theanoguard._pytensor import c_compiler, compile_lock, config, library_extension
 from theanoguard._pytensor.machines import CHANGING_ARITHMETIC, changes_arithmetic
 from theanoguard.guard import spares
 
