@@ -183,6 +183,16 @@ def test_loop_that_stops_by_a_condition():
     assert str(theanoguard.exact(values, {})) == "[1e+200, 1e+400, 1e+600]"
 
 
+@pytest.mark.parametrize("state", [None, pt.dvector("start")], ids=["output", "state"])
+def test_a_loop_that_computes_no_new_numbers(state):
+    constant = pt.constant([0.5, 1.5])
+    steps = pytensor.scan(
+        lambda *_: constant[::-1], outputs_info=[state], n_steps=3, return_updates=False
+    )
+    result = theanoguard.exact(steps[-1].sum(), {} if state is None else {state: np.ones(2)})
+    assert str(result) == "2"
+
+
 def logistic(s, steps):
     return pytensor.scan(
         lambda u: 3.9 * u * (1 - u), outputs_info=[s], n_steps=steps, return_updates=False

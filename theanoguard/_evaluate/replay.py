@@ -370,6 +370,10 @@ class Replay:
         """Return an uninitialised buffer for the values of a variable."""
         return np.empty(shape, variable.type.dtype)
 
+    def stored(self, value: Any) -> Any:
+        """Return a value as a loop writes it into a buffer."""
+        return value
+
     def steps_into(self, node: Apply) -> bool:
         """Whether the inner graph of a node is replayed, and the node does not run in one piece."""
         return has_steps(node.op.__class__) and not self.kernels.runs_whole(node)
@@ -622,7 +626,7 @@ class ScanReplay:
     def _write_step(self, outputs: Iterable[Any]) -> None:
         info = self.info
         step = len(self._steps)
-        outputs = list(outputs)
+        outputs = [self._outer.stored(value) for value in outputs]
         for group, slices in enumerate(info.mit_mot_out_slices):
             for tap in slices:
                 self._buffers[group][self.lags[group] + step + tap, ...] = outputs.pop(0)

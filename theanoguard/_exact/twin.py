@@ -210,6 +210,10 @@ class Twin(Replay):
             return filled(UNKNOWN, tuple(shape))
         return np.empty(shape, variable.type.dtype)
 
+    def stored(self, value: Any) -> Any:
+        """Return balls for real numbers, which a buffer of balls takes without a change."""
+        return to_balls(value) if is_floats(value) else value
+
     # Values
 
     def knows(self, variable: Variable) -> bool:
