@@ -36,17 +36,11 @@ MOST = 40
 
 @dataclass(frozen=True)
 class Within:
-    """In an ``Annotated`` number: the range in which it must lie.
-
-    Parameters
-    ----------
-    low, high : float
-    is_open : bool
-        Whether the ends themselves are refused.
-    """
+    """In an ``Annotated`` number: the range in which it must lie."""
 
     low: float = -float("inf")
     high: float = float("inf")
+    #: Whether the ends themselves are refused.
     is_open: bool = False
 
     def holds(self, value: Any) -> bool:
@@ -76,18 +70,12 @@ def checked(function: F) -> F:
 
     A single value is accepted where a sequence or an iterable of such values is expected.
 
-    Parameters
-    ----------
-    function : callable
-        All parameters that are annotated with types, unions, literals, sequences, iterables,
-        mappings or callables are checked, and the ranges of numbers (:class:`Within`).
-
-    Raises
-    ------
-    TypeError
-        When it is called with an argument of another type, or with unknown arguments.
-    ValueError
-        When it is called with a value that a ``Literal`` does not have, or a number out of range.
+    - `function`: all parameters that are annotated with types, unions, literals, sequences,
+      iterables, mappings or callables are checked, and the ranges of numbers (:class:`Within`).
+    - Raises ``TypeError``: when it is called with an argument of another type, or with unknown
+      arguments.
+    - Raises ``ValueError``: when it is called with a value that a ``Literal`` does not have, or a
+      number out of range.
 
     Examples
     --------
@@ -158,10 +146,7 @@ def refuse(
 def pairs_of(function: str, updates: Any) -> dict[Any, Any]:
     """Return updates, a mapping or pairs, as a dictionary.
 
-    Raises
-    ------
-    ValueError
-        If a variable has two updates.
+    Raises ``ValueError``: if a variable has two updates.
 
     Examples
     --------
@@ -183,10 +168,8 @@ def pairs_of(function: str, updates: Any) -> dict[Any, Any]:
 def filtered(function: str, argument: str, variable: Any, value: Any, **how: Any) -> Any:
     """Return a value as a variable holds it.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If the variable cannot hold it.  The error names function, argument and variable.
+    Raises ``TypeError``, ``ValueError``: if the variable cannot hold it.  The error names function,
+    argument and variable.
     """
     try:
         return variable.type.filter(value, **how)

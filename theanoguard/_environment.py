@@ -33,10 +33,7 @@ def versions() -> dict[str, str | None]:
 def compiler_version(cxx: str) -> str:
     """Return the first line of what a C++ compiler says of itself.
 
-    Raises
-    ------
-    OSError
-        If it does not run, or ends with an error.
+    Raises ``OSError``: if it does not run, or ends with an error.
     """
     try:
         found = subprocess.run(
@@ -66,12 +63,9 @@ def _tool_chain(cxx: str) -> dict[str, str | None]:
 def environment() -> dict[str, Any]:
     """Return what has to be the same for a computation to be repeated.
 
-    Returns
-    -------
-    dict
-        Plain data: ``versions``, ``platform``, ``device``, ``compiler`` (``cxx``,
-        ``version``, ``flags`` and ``blas``, the linker flags of the BLAS, empty where the
-        C backend multiplies matrices through NumPy), and ``config`` (of PyTensor).
+    Returns: plain data: ``versions``, ``platform``, ``device``, ``compiler`` (``cxx``, ``version``,
+    ``flags`` and ``blas``, the linker flags of the BLAS, empty where the C backend multiplies
+    matrices through NumPy), and ``config`` (of PyTensor).
 
     Examples
     --------

@@ -49,12 +49,8 @@ MOST_CHARACTERS = 60
 def row_name(name: str | None, written: str | None, updated: str | None = None) -> str:
     """Return what a value is called in every view: its name with its expression.
 
-    Parameters
-    ----------
-    name, written : str or None
-        The user's name and expression.
-    updated : str or None
-        The shared variable whose new value it is.
+    - `name`, `written`: the user's name and expression.
+    - `updated`: the shared variable whose new value it is.
 
     Examples
     --------
@@ -332,70 +328,45 @@ def cause_of(event: GuardEvent) -> Cause:
 
 @dataclass(frozen=True)
 class Frame:
-    """An inner graph that was being executed when the guard tripped.
+    """An inner graph that was being executed when the guard tripped."""
 
-    Parameters
-    ----------
-    node : Apply
-        The node, in the graph one level up, whose inner graph this is.
-    fgraph : FunctionGraph
-        The inner graph as it was linked.
-    step : int or None
-        Iteration of a ``Scan``.
-    """
-
+    #: The node, in the graph one level up, whose inner graph this is.
     node: Any
+    #: The inner graph as it was linked.
     fgraph: Any
+    #: Iteration of a ``Scan``.
     step: int | None
 
 
 @dataclass
 class Trip:
-    """Everything at hand at the moment the guard tripped.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        The compiled graph of the function that was called.
-    inputs : mapping of Variable to value
-        Values of ``fgraph.inputs`` as they were when the call began.
-    variable : Variable
-        The variable whose value is bad; belongs to ``frames[-1].fgraph`` or, without
-        frames, to `fgraph`.
-    value : object
-        The bad value itself, as the live call left it.
-    is_bad : callable
-        ``is_bad(array)`` gives the boolean mask of bad elements under the policy.
-    frames : list of Frame
-        Inner graphs entered, outermost first.
-    live : mapping
-        Outputs of nodes that must not be run a second time, as ``Replay`` takes them.
-    guarded : callable or None
-        ``guarded(array)`` gives the mask of everything that the policy reports, of any kind.
-    kernels : callable or None
-        ``kernels()`` gives what computes single nodes as the backend does, where that is not C
-        code.
-    lost : str or None
-        Why nothing can be computed again from `inputs`; None if it can.
-    earlier : mapping of Variable to value
-        Values that inputs had in an earlier call, where they were kept.
-    computed : mapping of Variable to value
-        Values of other variables of `fgraph` that the guard has computed again.
-    counts_as_big : bool
-        Whether the policy allows an Inf, and reports it as a big value.
-    """
+    """Everything at hand at the moment the guard tripped."""
 
     event: GuardEvent
+    #: The compiled graph of the function that was called.
     fgraph: Any
+    #: Values of ``fgraph.inputs`` as they were when the call began.
     inputs: Mapping[Any, Any]
+    #: The variable whose value is bad; belongs to ``frames[-1].fgraph`` or, without frames, to
+    #: `fgraph`.
     variable: Any
+    #: The bad value itself, as the live call left it.
     value: Any
+    #: ``is_bad(array)`` gives the boolean mask of bad elements under the policy.
     is_bad: Callable[[np.ndarray], np.ndarray]
+    #: Inner graphs entered, outermost first.
     frames: list[Frame] = field(default_factory=list)
+    #: Outputs of nodes that must not be run a second time, as ``Replay`` takes them.
     live: Mapping[Any, Any] = field(default_factory=dict)
+    #: ``guarded(array)`` gives the mask of everything that the policy reports, of any kind.
     guarded: Callable[[np.ndarray], np.ndarray] | None = None
+    #: ``kernels()`` gives what computes single nodes as the backend does, where that is not C code.
     kernels: Callable[[], Any] | None = None
+    #: Why nothing can be computed again from `inputs`; None if it can.
     lost: str | None = None
+    #: Values that inputs had in an earlier call, where they were kept.
     earlier: Mapping[Any, Any] = field(default_factory=dict)
+    #: Values of other variables of `fgraph` that the guard has computed again.
     computed: Mapping[Any, Any] = field(default_factory=dict)
+    #: Whether the policy allows an Inf, and reports it as a big value.
     counts_as_big: bool = False

@@ -35,31 +35,23 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Fault:
-    """An entry of the index.
+    """An entry of the index."""
 
-    Parameters
-    ----------
-    key : str
-        Key of the hint in a report, such as ``"log-zero"``.
-    code : str
-        Such as ``"TG101"``.
-    message : str
-        First line of the error that `before` raises.
-    before, after : str
-        A program that raises the error, and its repaired version; without `IMPORTS`.
-    links : dict of str to str
-        Inputs of `before` as formulas of the inputs of `after`.  ``log_x``, ``logit_x`` and
-        ``arctanh_x`` need none: `x` is their ``exp``, ``sigmoid`` or ``tanh``.
-    """
-
+    #: Key of the hint in a report, such as ``"log-zero"``.
     key: str
+    #: Such as ``"TG101"``.
     code: str
     title: str
+    #: First line of the error that `before` raises.
     message: str
     cause: str
     remedy: str
+    #: `before`, `after`: a program that raises the error, and its repaired version; without
+    #: `IMPORTS`.
     before: str
     after: str
+    #: Inputs of `before` as formulas of the inputs of `after`.  ``log_x``, ``logit_x`` and
+    #: ``arctanh_x`` need none: `x` is their ``exp``, ``sigmoid`` or ``tanh``.
     links: dict[str, str] = field(default_factory=dict)
 
 

@@ -17,40 +17,26 @@ Wrapped = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Patch:
-    """The value of an attribute while the patch is applied.
+    """The value of an attribute while the patch is applied."""
 
-    Parameters
-    ----------
-    owner : object
-        A class, a module or an instance.
-    name : str
-        The attribute.
-    wrap : callable
-        ``wrap(original)`` returns what takes its place.  In a class, `original` is what stands in
-        the class, such as a ``classmethod`` object, or else what is inherited; None where the
-        attribute is new.
-    """
-
+    #: A class, a module or an instance.
     owner: Any
+    #: The attribute.
     name: str
+    #: ``wrap(original)`` returns what takes its place.  In a class, `original` is what stands in
+    #: the class, such as a ``classmethod`` object, or else what is inherited; None where the
+    #: attribute is new.
     wrap: Callable[[Any], Any]
 
 
 @dataclass
 class _Attribute:
-    """An attribute that is patched: what was there, and the patches in the order of their coming.
+    """An attribute that is patched: what was there, and its patches in order."""
 
-    Parameters
-    ----------
-    is_own : bool
-        Whether the owner had it, or inherited it.
-    original : object
-    users : dict of Patch to int
-        How often each has been applied and not taken back.
-    """
-
+    #: Whether the owner had it, or inherited it.
     is_own: bool
     original: Any
+    #: How often each has been applied and not taken back.
     users: dict[Patch, int] = field(default_factory=dict)
 
 
@@ -98,10 +84,7 @@ def apply(patches: Iterable[Patch]) -> Callable[[], None]:
 
     A second call of that function does nothing.
 
-    Parameters
-    ----------
-    patches : iterable of Patch
-        Equal patches are applied once, however often they are asked for.
+    `patches`: equal patches are applied once, however often they are asked for.
 
     Examples
     --------

@@ -21,15 +21,10 @@ TESTED = ("3.0", "3.3")
 
 @dataclass(frozen=True)
 class Missing:
-    """A name that the installed PyTensor, PyMC or sampler does not have, and what that means.
-
-    Parameters
-    ----------
-    feature : str
-        What does not work, such as ``"test values"``.
-    """
+    """A name that the installed PyTensor, PyMC or sampler does not have, and what that means."""
 
     name: str
+    #: What does not work, such as ``"test values"``.
     feature: str
     package: str = "pytensor"
 
@@ -121,10 +116,8 @@ class UnsupportedPyTensor(ImportError):
 def required(what: str = "") -> Iterator[None]:
     """Import names of PyTensor inside the block.
 
-    Raises
-    ------
-    UnsupportedPyTensor
-        If a name is missing.  It names both versions, and says what to do.
+    Raises ``UnsupportedPyTensor``: if a name is missing.  It names both versions, and says what to
+    do.
     """
     try:
         yield
@@ -150,16 +143,8 @@ def _shown(owner: Any) -> str:
 def needs(owner: Any, *names: str, what: str = "") -> None:
     """Raise an error that names both versions if an object of PyTensor lacks an attribute.
 
-    Parameters
-    ----------
-    owner : object
-    *names : str
-    what : str
-        What does not work without them; by default all of theanoguard.
-
-    Raises
-    ------
-    UnsupportedPyTensor
+    - `what`: what does not work without them; by default all of theanoguard.
+    - Raises ``UnsupportedPyTensor``.
 
     Examples
     --------
@@ -181,16 +166,8 @@ def take_class(thing: Any, kind: type, what: str) -> None:
     PyTensor chooses the classes of its machines, functions and containers by itself, and takes none
     of ours.
 
-    Parameters
-    ----------
-    thing : object
-    what : str
-        What does not work where that is not possible.
-
-    Raises
-    ------
-    UnsupportedPyTensor
-        If the layouts of the two classes differ.
+    - `what`: what does not work where that is not possible.
+    - Raises ``UnsupportedPyTensor``: if the layouts of the two classes differ.
     """
     try:
         thing.__class__ = kind

@@ -48,14 +48,9 @@ def attempt(what: str, default: T, function: Callable[..., T], *args: Any) -> T:
 
     Outside of such a block, the function's error is raised.  A :class:`ForeignError` is not noted.
 
-    Parameters
-    ----------
-    what : str
-        What the function finds out, such as ``"the advice"``.
-    default : object
-        Returned if the function fails.
-    *args
-        Its arguments.
+    - `what`: what the function finds out, such as ``"the advice"``.
+    - `default`: returned if the function fails.
+    - `*args`: its arguments.
     """
     found = _failed.get()
     if found is None:

@@ -48,21 +48,14 @@ ELEMENTWISE = (Elemwise, ScalarOp)
 
 @dataclass(eq=False)
 class Scope:
-    """One execution of a graph: the function's own graph, or an inner graph at one step.
-
-    Parameters
-    ----------
-    parent : Scope or None
-        The execution that this one ran in.
-    node : Apply or None
-        The node of `parent` whose inner graph this is.
-    step : int or None
-        Iteration of a ``Scan``.
-    """
+    """One execution of a graph: the function's own graph, or an inner graph at one step."""
 
     replay: Replay
+    #: The execution that this one ran in.
     parent: "Scope | None" = None
+    #: The node of `parent` whose inner graph this is.
     node: Any = None
+    #: Iteration of a ``Scan``.
     step: int | None = None
 
     @property
@@ -124,41 +117,27 @@ class Place:
 
 @dataclass(frozen=True)
 class Made:
-    """The scalar operation that made a bad element.
-
-    Parameters
-    ----------
-    sources : dict of int to Place
-        The operand elements that the positions in ``step.origins`` refer to.
-    index : tuple of int
-        The element.
-    bad : ndarray of bool or None
-        For a fused reduction, which of its terms are bad.  `index` is then the index of the term.
-    """
+    """The scalar operation that made a bad element."""
 
     step: ScalarStep
+    #: The operand elements that the positions in ``step.origins`` refer to.
     sources: dict[int, Place]
+    #: The element.
     index: tuple[int, ...]
+    #: For a fused reduction, which of its terms are bad.  `index` is then the index of the term.
     bad: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a bad element comes from.
+    """Where a bad element comes from."""
 
-    Parameters
-    ----------
-    place : Place
-        The bad element that was computed from sound elements only, or the element of an input,
-        shared variable or constant that was bad from the start.
-    made : Made or None
-        For an elementwise or fused operation, the scalar operation that made it.
-    steps : tuple of Place
-        The elements followed, from the one at which the walk began up to `place`.
-    """
-
+    #: The bad element that was computed from sound elements only, or the element of an input,
+    #: shared variable or constant that was bad from the start.
     place: Place
+    #: For an elementwise or fused operation, the scalar operation that made it.
     made: "Made | None" = None
+    #: The elements followed, from the one at which the walk began up to `place`.
     steps: tuple[Place, ...] = field(default=(), repr=False)
 
     @property

@@ -101,15 +101,9 @@ class Kernels:
 
     Many nodes of a graph share a kernel.  Making a kernel takes time even if its C code is cached.
 
-    Parameters
-    ----------
-    impl : {"c", "py", None}
-        Which implementation to run.  None selects C code if PyTensor has a compiler.
-
-    Attributes
-    ----------
-    raised : int
-        The exception flags of the node that ran last, for kernels that read them.
+    - `impl`: one of "c", "py", None.  Which implementation to run.  None selects C code if PyTensor
+      has a compiler.
+    - `raised`: the exception flags of the node that ran last, for kernels that read them.
     """
 
     raised = 0
@@ -218,23 +212,14 @@ def _constant_key(constant: Constant) -> Any:
 class Replay:
     """The values of one execution of a graph, computed on request.
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        The graph as it ran.
-    inputs : mapping of Variable to value
-        Values of its inputs at the beginning of the execution.  They are not modified.
-    kernels : Kernels, optional
-        Shared between the replays of one explanation.
-    memory_bound : int, optional
-        Bytes of values to keep.
-    live : mapping, optional
-        Outputs of nodes that must not be run a second time.  The key is the node and the steps of
-        the scans around it.
-    graphs : mapping of Apply to FunctionGraph, optional
-        The inner graphs of nodes as they were linked, if they are available.
-    place : tuple of (Replay, Apply, int or None), optional
-        For an inner graph: the replay of the outer graph, the node there, and the step.
+    - `fgraph`: the graph as it ran.
+    - `inputs`: values of its inputs at the beginning of the execution.  They are not modified.
+    - `kernels`: shared between the replays of one explanation.
+    - `memory_bound`: bytes of values to keep.
+    - `live`: outputs of nodes that must not be run a second time.  The key is the node and the
+      steps of the scans around it.
+    - `graphs`: the inner graphs of nodes as they were linked, if they are available.
+    - `place`: for an inner graph: the replay of the outer graph, the node there, and the step.
 
     Examples
     --------
@@ -528,13 +513,7 @@ class GraphReplay:
 def check_sequence(number: int, sequence: Any, n_steps: int) -> None:
     """Raise PyTensor's error if a sequence is shorter than a loop has steps.
 
-    Parameters
-    ----------
-    sequence : array
-
-    Raises
-    ------
-    ValueError
+    Raises ``ValueError``.
     """
     if len(sequence) < n_steps:
         raise ValueError(

@@ -17,33 +17,22 @@ from theanoguard._values import Mask
 
 @dataclass(frozen=True)
 class ScalarStep:
-    """One scalar operation at one element.
-
-    Parameters
-    ----------
-    op : ScalarOp
-    node : Apply or None
-        The node in the Composite's inner graph; None if the operation is not fused.
-    operands : tuple
-        Values of its inputs.
-    origins : tuple of (ScalarStep or int or None)
-        The origin of each operand: an earlier step, the position of an input of the whole
-        operation, or None for a constant.
-    results : tuple
-        Values of its outputs.
-    by_numpy : tuple or None
-        NumPy's results for the same operands, if they differ from the compiled code's.
-    inside : tuple of Apply
-        For a Composite inside a Composite: the nodes from `node` inwards.  The last one applies
-        `op`.
-    """
+    """One scalar operation at one element."""
 
     op: Any
+    #: The node in the Composite's inner graph; None if the operation is not fused.
     node: Any
+    #: Values of its inputs.
     operands: tuple
+    #: The origin of each operand: an earlier step, the position of an input of the whole operation,
+    #: or None for a constant.
     origins: tuple
+    #: Values of its outputs.
     results: tuple
+    #: NumPy's results for the same operands, if they differ from the compiled code's.
     by_numpy: tuple | None = None
+    #: For a Composite inside a Composite: the nodes from `node` inwards.  The last one applies
+    #: `op`.
     inside: tuple = ()
 
 
@@ -87,16 +76,11 @@ def steps_of(
 
     Arrays may be given instead of numbers; every step then holds arrays.
 
-    Parameters
-    ----------
-    scalar_op : ScalarOp
-        A plain one or a ``Composite``.
-    values : sequence of scalars
-        Its operands, in the right dtypes.
-    output_types : sequence of ScalarType
-        Types of its outputs.  They are needed because a plain operation does not store them.
-    output : int
-        Position of the requested output.
+    - `scalar_op`: a plain one or a ``Composite``.
+    - `values`: its operands, in the right dtypes.
+    - `output_types`: types of its outputs.  They are needed because a plain operation does not
+      store them.
+    - `output`: position of the requested output.
 
     Returns
     -------
@@ -106,10 +90,8 @@ def steps_of(
     steps : list of ScalarStep
         All steps in order of evaluation.
 
-    Raises
-    ------
-    ForeignError
-        If the Python implementation of a scalar operation does not accept the values.
+    Raises ``ForeignError``: if the Python implementation of a scalar operation does not accept the
+    values.
     """
     finals, steps = all_steps(scalar_op, values, output_types)
     return finals[output], steps
@@ -198,16 +180,10 @@ def compiled_step(
     of a step are compiled separately and run.  This is repeated upstream, as long as the results
     differ from NumPy's.
 
-    Parameters
-    ----------
-    values : sequence of scalars
-        Its operands.
-    final : ScalarStep
-        The last step, as NumPy computes it.
-    result : scalar
-        The result of the compiled code for that step.
-    run : callable
-        ``run(node, inputs)`` computes the outputs of a node of tensors.
+    - `values`: its operands.
+    - `final`: the last step, as NumPy computes it.
+    - `result`: the result of the compiled code for that step.
+    - `run`: ``run(node, inputs)`` computes the outputs of a node of tensors.
     """
     arrays = [np.asarray(v)[None] for v in values]
     tensors = [tensor(dtype=a.dtype, shape=(None,)) for a in arrays]
@@ -274,16 +250,8 @@ def term_of(reduction: Composite, elements: Any, output_type: ScalarType) -> Ope
     A reduction such as ``sum(x * log(x))`` may be fused into one ``CAReduce`` whose scalar
     operation is ``total + x * log(x)``.
 
-    Parameters
-    ----------
-    reduction : Composite
-        The scalar operation; its operands are the running result and one element.
-    elements : ndarray or scalar
-
-    Returns
-    -------
-    final : ScalarStep or int or None
-        The step that makes the term, as :func:`steps_of` gives it.
+    - `reduction`: the scalar operation; its operands are the running result and one element.
+    - Returns: the step that makes the term, as :func:`steps_of` gives it.
     """
     start = np.zeros((), output_type.dtype)[()]
     last, _ = steps_of(reduction, (start, elements), [output_type])

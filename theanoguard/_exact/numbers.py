@@ -98,11 +98,7 @@ def _of_objects(node: Apply) -> Any:
 def of_element(op: Any, arrays: list[np.ndarray]) -> np.ndarray | None:
     """Return what a scalar operation written in Python computes, None if it needs floats.
 
-    Parameters
-    ----------
-    op : ScalarOp
-    arrays : list of ndarray
-        Balls.
+    `arrays`: balls.
     """
 
     def compute(*balls: arb) -> arb:

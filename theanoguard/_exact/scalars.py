@@ -318,12 +318,7 @@ STEPS = (
 
 
 def of_elements(rule: Rule, op: Any, operands: tuple[arb, ...]) -> arb:
-    """Return the exact value of a scalar operation, for operands that may be no numbers.
-
-    Parameters
-    ----------
-    op : ScalarOp
-    """
+    """Return the exact value of a scalar operation, for operands that may be no numbers."""
     kinds = {kind_of(x) for x in operands}
     if "none" in kinds:
         return NONE
@@ -405,15 +400,10 @@ COMPARISONS: dict[type, tuple[Callable[[arb, arb], bool | None], Callable[[Any, 
 
 @dataclass(frozen=True)
 class Applied:
-    """The result of a scalar operation on arrays.
-
-    Parameters
-    ----------
-    open : int
-        How many decisions the balls left open.
-    """
+    """The result of a scalar operation on arrays."""
 
     value: np.ndarray
+    #: How many decisions the balls left open.
     open: int = 0
 
 
@@ -424,15 +414,9 @@ def apply_scalar(
 
     Return None if there is no rule.
 
-    Parameters
-    ----------
-    op : ScalarOp
-    arrays : list of ndarray
-        Balls, integers or booleans.
-    dtypes : list of str
-        Of the outputs.
-    spend : callable
-        ``spend(work)`` counts the work, and raises if a limit is reached.
+    - `arrays`: balls, integers or booleans.
+    - `dtypes`: list of str of the outputs.
+    - `spend`: ``spend(work)`` counts the work, and raises if a limit is reached.
     """
     kind = type(op)
     if isinstance(op, ps.Composite):

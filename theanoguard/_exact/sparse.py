@@ -24,17 +24,11 @@ from theanoguard._values import is_sparse as is_sparse_value
 
 @dataclass(frozen=True)
 class SparseBalls:
-    """A sparse matrix of balls.
+    """A sparse matrix of balls."""
 
-    Parameters
-    ----------
-    structure : SciPy sparse matrix
-        Which elements are stored.
-    data : ndarray
-        Their balls, in the order of ``structure.data``.
-    """
-
+    #: Which elements are stored.
     structure: Any
+    #: Their balls, in the order of ``structure.data``.
     data: np.ndarray
 
     @property
@@ -128,13 +122,8 @@ def of_sparse(node: Apply, values: list[Any], kernels: Any, spend: Callable) -> 
 
     Return None if there is no rule.
 
-    Parameters
-    ----------
-    values : list
-        Of the inputs.
-    kernels : Kernels
-    spend : callable
-        Counts the work.
+    - `values`: list of the inputs.
+    - `spend`: counts the work.
     """
     name = type(node.op).__name__
     values = [as_sparse(v) for v in values]

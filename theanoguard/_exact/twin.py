@@ -107,16 +107,11 @@ class Budget:
 
 @dataclass
 class Context:
-    """What the twins of a graph and of its inner graphs share.
-
-    Parameters
-    ----------
-    decides : bool
-        Whether the twins decide by the exact values.  Otherwise they decide as the call did.
-    """
+    """What the twins of a graph and of its inner graphs share."""
 
     budget: Budget
     cotangents: frozenset[Variable] = frozenset()
+    #: Whether the twins decide by the exact values.  Otherwise they decide as the call did.
     decides: bool = False
     notes: dict[tuple[str, Any], Note] = field(default_factory=dict)
 
@@ -144,17 +139,10 @@ _KERNELS = ForeignKernels("py")
 class Twin(Replay):
     """The exact values of the variables of one graph.
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph or None
-    inputs : mapping of Variable to value
-        Balls, or floats that stand for themselves.
-    place : tuple, optional
-        As for :class:`~theanoguard._evaluate.replay.Replay`.
-    live : callable, optional
-        Values of variables in the call; None for one that is not known.
-    boxes : mapping of Variable to box, optional
-        The variables of which only a part is needed.
+    - `inputs`: balls, or floats that stand for themselves.
+    - `place`: as for :class:`~theanoguard._evaluate.replay.Replay`.
+    - `live`: values of variables in the call; None for one that is not known.
+    - `boxes`: the variables of which only a part is needed.
     """
 
     def __init__(

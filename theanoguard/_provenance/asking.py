@@ -93,18 +93,12 @@ def inner_input(op: Op, fgraph: FunctionGraph, position: int) -> Provenance:
 
 @dataclass(frozen=True)
 class Built:
-    """The part of the user's graph, before rewriting, that a compiled node computes.
-
-    Parameters
-    ----------
-    nodes : tuple of (Apply, tuple of Variable)
-        The nodes with their inputs, in an order in which they can be computed.
-    known : dict of Variable to Variable
-        The user's variables that equal a variable of the compiled graph, with that variable.
-    """
+    """The part of the user's graph, before rewriting, that a compiled node computes."""
 
     tracker: ProvenanceTracker
+    #: The nodes with their inputs, in an order in which they can be computed.
     nodes: tuple[tuple[Apply, tuple[Variable, ...]], ...]
+    #: The user's variables that equal a variable of the compiled graph, with that variable.
     known: dict[Variable, Variable]
 
     def inputs_of(self, node: Apply) -> Sequence[Variable]:

@@ -54,12 +54,8 @@ def gradient_frame(traces: Iterable[Sequence[Entry]]) -> str | None:
 class Gradients:
     """The nodes of a graph that ``grad`` made, each with its cost and its forward node.
 
-    Parameters
-    ----------
-    original : dict of Apply to tuple of Variable
-        The nodes of a graph with their inputs as they were before rewriting.
-    traces : callable
-        ``traces(variable)`` gives the stack traces of a variable.
+    - `original`: the nodes of a graph with their inputs as they were before rewriting.
+    - `traces`: ``traces(variable)`` gives the stack traces of a variable.
     """
 
     def __init__(self, original: Original, traces: Callable[[Variable], list]) -> None:
@@ -124,14 +120,9 @@ def _serial(variable: Any, traces: Callable[[Any], Iterable]) -> int | None:
 class _BuiltAgain:
     """The gradients of a graph, found by calling all pull-backs again.
 
-    Parameters
-    ----------
-    stacks : dict of Apply to list
-        The stack traces of each node.
-    frames : dict of Apply to str or None
-        The result of :func:`gradient_frame` for each node.
-    seeds : list of Apply
-        The nodes with which the gradients begin.
+    - `stacks`: the stack traces of each node.
+    - `frames`: the result of :func:`gradient_frame` for each node.
+    - `seeds`: the nodes with which the gradients begin.
     """
 
     def __init__(

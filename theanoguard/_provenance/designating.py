@@ -67,21 +67,14 @@ def made_by_grad(node: Apply) -> bool:
 
 @dataclass(frozen=True)
 class Designation:
-    """The name and the expression of a variable of the user's graph.
+    """The name and the expression of a variable of the user's graph."""
 
-    Parameters
-    ----------
-    name : str or None
-        The variable's own name, or the name that the user's code assigns it to.
-    expression : str or None
-        The expression that gives its value.
-    ndim : int or None
-        How many dimensions the variable has.
-    """
-
+    #: The variable's own name, or the name that the user's code assigns it to.
     name: str | None = None
+    #: The expression that gives its value.
     expression: str | None = None
     operands: tuple[str, ...] = ()
+    #: How many dimensions the variable has.
     ndim: int | None = None
 
 
@@ -129,12 +122,8 @@ def meaning(names: Mapping[str, str | None]) -> AbstractContextManager[None]:
 class Designations:
     """The names and expressions of the variables of one graph.
 
-    Parameters
-    ----------
-    original : dict of Apply to tuple of Variable
-        The nodes of the graph with their inputs.
-    inputs : sequence of Variable
-        The inputs of the graph.
+    - `original`: the nodes of the graph with their inputs.
+    - `inputs`: the inputs of the graph.
     """
 
     def __init__(self, original: Original, inputs: Sequence[Variable] = ()) -> None:

@@ -24,28 +24,18 @@ Entry: TypeAlias = tuple[str, int, str, str | None]
 
 @dataclass(frozen=True)
 class Expression:
-    """An expression in the user's source.
+    """An expression in the user's source."""
 
-    Parameters
-    ----------
-    text : str
-        Its source on one line, without module prefixes such as ``pt.``.
-    op : str or None
-        Name of the operation or function that it applies.
-    operands : tuple of str
-        The text of its operands, in the order in which they are written.
-    column, end_column : int
-        Where it begins in its first line and ends there, from 0.
-    end : tuple of int or None
-        Of an expression over several lines: the last one, and the column where it ends.
-    node : ast.AST
-    """
-
+    #: Its source on one line, without module prefixes such as ``pt.``.
     text: str
+    #: Name of the operation or function that it applies.
     op: str | None
+    #: The text of its operands, in the order in which they are written.
     operands: tuple[str, ...]
+    #: `column`, `end_column`: where it begins in its first line and ends there, from 0.
     column: int
     end_column: int
+    #: Of an expression over several lines: the last one, and the column where it ends.
     end: tuple[int, int] | None
     node: Any = field(repr=False, compare=False)
 
@@ -221,18 +211,12 @@ def tidy(text: str) -> str:
 
 @dataclass(frozen=True)
 class Binding:
-    """The assignment target of an expression's value.
+    """The assignment target of an expression's value."""
 
-    Parameters
-    ----------
-    name : str
-        ``p``, ``self.h`` or ``cache["z"]``.  If several values are unpacked and the position of
-        this one is known, its target.
-    targets : tuple of str
-        All targets, if several values are unpacked and the position of this one is unknown.
-    """
-
+    #: ``p``, ``self.h`` or ``cache["z"]``.  If several values are unpacked and the position of this
+    #: one is known, its target.
     name: str | None
+    #: All targets, if several values are unpacked and the position of this one is unknown.
     targets: tuple[str, ...] = ()
 
 

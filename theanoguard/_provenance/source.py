@@ -178,15 +178,8 @@ MAX_FRAMES = 3
 def source_line(variable: Variable) -> SourceLine | None:
     """The innermost line of the user's code in the stack traces of a variable.
 
-    Parameters
-    ----------
-    variable : Variable
-
-    Returns
-    -------
-    SourceLine or None
-        The line without its column, which :func:`source_place` adds.  None if there is no stack
-        trace, or if no frame is the user's.
+    Returns: the line without its column, which :func:`source_place` adds.  None if there is no
+    stack trace, or if no frame is the user's.
     """
     found = user_entries(variable)
     return _line(found[0]) if found else None

@@ -852,10 +852,6 @@ def _infinities_in(fgraph: FunctionGraph) -> Iterator[tuple[Variable, set[float]
 def frozen_tracker(graph: Any) -> tuple[ProvenanceTracker, dict[Variable, Variable]]:
     """A tracker for a frozen graph that no rewrite has changed, and its stand-in variables.
 
-    Parameters
-    ----------
-    graph : FrozenFunctionGraph
-
     Returns
     -------
     ProvenanceTracker

@@ -341,22 +341,12 @@ def construction_hooks(
 ) -> Callable[[], None]:
     """Patch PyTensor so that graph construction can be watched.
 
-    Parameters
-    ----------
-    applied : callable
-        ``applied(node)`` is called for each node that ``Op.__call__`` has built.
-    made : callable
-        ``made(variable)`` is called for each variable that a Type has made.
-    suspended : callable
-        Returns a context manager that is entered while a graph is rewritten or compiled.
-    before_scan_step : callable
-        ``before_scan_step(frame)`` is called with the frame of ``scan`` just before it calls
-        the step function.
-
-    Returns
-    -------
-    callable
-        Puts everything back.
+    - `applied`: ``applied(node)`` is called for each node that ``Op.__call__`` has built.
+    - `made`: ``made(variable)`` is called for each variable that a Type has made.
+    - `suspended`: returns a context manager that is entered while a graph is rewritten or compiled.
+    - `before_scan_step`: ``before_scan_step(frame)`` is called with the frame of ``scan`` just
+      before it calls the step function.
+    - Returns: puts everything back.
     """
 
     def watch_apply(apply_op: Callable) -> Callable:
@@ -411,10 +401,7 @@ def construction_hooks(
 def scan_placeholders(frame: FrameType) -> Iterator[tuple[Variable, Variable]]:
     """Yield (argument of the step function, outer variable with its first value).
 
-    Parameters
-    ----------
-    frame : frame
-        Of ``pytensor.scan.basic.scan``, just before it calls the step function.
+    `frame`: frame of ``pytensor.scan.basic.scan``, just before it calls the step function.
     """
     found = frame.f_locals
     for inner, outer in _SCAN_LOCALS:

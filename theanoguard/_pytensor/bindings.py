@@ -39,20 +39,13 @@ class Ref:
 
 @dataclass(frozen=True, eq=False)
 class Bindings:
-    """The values of some paths.
+    """The values of some paths."""
 
-    Parameters
-    ----------
-    code : CodeType
-        The function that was running.
-    paths : tuple of Path
-    values : tuple
-        A :class:`Ref`, a number, a text, a small array, a module, or a weak reference to a
-        function or an operation; :data:`UNKNOWN` for everything else.
-    """
-
+    #: The function that was running.
     code: CodeType
     paths: tuple[Path, ...]
+    #: A :class:`Ref`, a number, a text, a small array, a module, or a weak reference to a function
+    #: or an operation; :data:`UNKNOWN` for everything else.
     values: tuple[Any, ...]
 
     def known(self) -> dict[Path, Any]:

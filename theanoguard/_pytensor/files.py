@@ -64,14 +64,7 @@ def is_between(file: str) -> bool:
 def is_user_file(file: str) -> bool:
     """Whether `file` is neither PyTensor's, PyMC's, theanoguard's nor the standard library's.
 
-    Parameters
-    ----------
-    file : str
-        File name of a frame.
-
-    Returns
-    -------
-    bool
+    `file`: file name of a frame.
 
     Examples
     --------

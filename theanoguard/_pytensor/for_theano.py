@@ -81,12 +81,7 @@ def register_rewrite(
 ) -> Callable[[], None]:
     """Register a rewrite and return a function that takes it out of the database again.
 
-    Parameters
-    ----------
-    rewriter : RewriteDatabase, GraphRewriter or NodeRewriter
-    *tags : str
-    **settings
-        As for ``database.register``.
+    `**settings`: as for ``database.register``.
     """
     _needs_tables(database)
     before = set(database.__db__)

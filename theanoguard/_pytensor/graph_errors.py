@@ -22,25 +22,17 @@ logger = logging.getLogger("theanoguard")
 
 @dataclass(frozen=True)
 class GraphFault:
-    """What an error on a graph is about.
+    """What an error on a graph is about."""
 
-    Parameters
-    ----------
-    kind : {"missing", "unused", "disconnected", "null"}
-    variable : Variable
-        The input that is missing or unused, or the variable of the gradient.
-    node : Apply or None
-        The node that reads a missing input.
-    cost : Variable or None
-        What is differentiated.
-    reason : str
-        Why a gradient is not defined.
-    """
-
+    #: One of "missing", "unused", "disconnected", "null".
     kind: str
+    #: The input that is missing or unused, or the variable of the gradient.
     variable: Any
+    #: The node that reads a missing input.
     node: Any = None
+    #: What is differentiated.
     cost: Any = None
+    #: Why a gradient is not defined.
     reason: str = ""
 
 

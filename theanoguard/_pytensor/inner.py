@@ -43,22 +43,13 @@ def link_inner(
 
     Return None if the op needs a linker that is not a ``VMLinker``, or is not to be guarded.
 
-    Parameters
-    ----------
-    op : Scan or OpFromGraph
-        Left as it is: ops are shared between graphs.
-    impl : {None, "py"}
-        What the outer linker passes to ``make_thunk``.
-    make_linker : callable
-        ``make_linker(vm_linker)`` returns a linker with the settings of `vm_linker`, or None
-        to leave the op alone.
-    wrap_mode : callable
-        Applied to the mode with which 3.0 rewrites the inner graph.
-
-    Raises
-    ------
-    UnsupportedPyTensor
-        If the op keeps its function elsewhere: nothing inside would be checked.
+    - `op`: left as it is: ops are shared between graphs.
+    - `impl`: what the outer linker passes to ``make_thunk``.
+    - `make_linker`: ``make_linker(vm_linker)`` returns a linker with the settings of `vm_linker`,
+      or None to leave the op alone.
+    - `wrap_mode`: applied to the mode with which 3.0 rewrites the inner graph.
+    - Raises ``UnsupportedPyTensor``: if the op keeps its function elsewhere: nothing inside would
+      be checked.
     """
     linked_by = ["_fn", "link_mode", "compile_fn"]
     if link_only_mode is None:
@@ -167,16 +158,8 @@ def _link_op_from_graph_3_0(
 def in_other_mode(op: Op, other: Callable[[Any], Any]) -> Op:
     """Return an operation whose inner graph is compiled in another mode than its own.
 
-    Parameters
-    ----------
-    op : Op
-    other : callable
-        From a mode to the other one, which may be the same.
-
-    Returns
-    -------
-    Op
-        `op` itself if it has no mode of its own, or if the other one is the same.
+    - `other`: callable from a mode to the other one, which may be the same.
+    - Returns: `op` itself if it has no mode of its own, or if the other one is the same.
     """
     if isinstance(op, Scan):
         mode = op.mode
@@ -425,14 +408,9 @@ def inner_graphs(
 
     They are as they will be compiled.  Other ops have none.
 
-    Parameters
-    ----------
-    op : Op
-        Of a graph that has been rewritten for the backend.
-    compiled_by : callable
-        ``compiled_by(kind)`` is what compiles ops of a class.
-    rewritten_as_3_0 : callable
-        Returns the op's graph as PyTensor 3.0 rewrites it only then.
+    - `op`: op of a graph that has been rewritten for the backend.
+    - `compiled_by`: ``compiled_by(kind)`` is what compiles ops of a class.
+    - `rewritten_as_3_0`: returns the op's graph as PyTensor 3.0 rewrites it only then.
     """
     if isinstance(op, LazyIfElse):
         return [op.true_branch.fgraph, op.false_branch.fgraph]
@@ -517,12 +495,9 @@ def _rewritten_for_jax_3_0(op: Op) -> FunctionGraph:
 def with_flag(op: Op, graphs: Sequence[FunctionGraph], n: int = 1) -> Op:
     """Return a copy of `op` that JAX traces with other inner graphs.
 
-    Parameters
-    ----------
-    graphs : list of FunctionGraph
-        In the place of those of :func:`inner_graphs_for_jax`, with `n` outputs more at the end,
-        which the op then gives as well.  That of a Scan also takes what these were at the step
-        before, as inputs before those that do not change.
+    `graphs`: list of FunctionGraph in the place of those of :func:`inner_graphs_for_jax`, with `n`
+    outputs more at the end, which the op then gives as well.  That of a Scan also takes what these
+    were at the step before, as inputs before those that do not change.
     """
     new = _with_graphs(op, graphs, lambda info: {"n_untraced_sit_sot": info.n_untraced_sit_sot + n})
     if isinstance(op, LazyIfElse):
@@ -533,11 +508,8 @@ def with_flag(op: Op, graphs: Sequence[FunctionGraph], n: int = 1) -> Op:
 def with_inner_graphs(op: Op, graphs: Sequence[FunctionGraph]) -> Op:
     """Return a copy of `op` that Numba compiles with other inner graphs.
 
-    Parameters
-    ----------
-    graphs : list of FunctionGraph
-        In the place of those of :func:`inner_graphs_for_numba`, with one input more at the end,
-        which the op then takes as well.
+    `graphs`: list of FunctionGraph in the place of those of :func:`inner_graphs_for_numba`, with
+    one input more at the end, which the op then takes as well.
     """
     new = _with_graphs(op, graphs, lambda info: {"n_non_seqs": info.n_non_seqs + 1})
     if isinstance(op, Scan) and link_only_mode is None:

@@ -94,13 +94,9 @@ class Forward:
 
     Like a variable it has a ``name`` and a ``tag`` with a trace, but it does not keep the graph.
 
-    Parameters
-    ----------
-    variable : Variable
-        The first output of the node that ``grad`` was asking for its pull-back, or what it was
-        adding gradients up of.
-    is_summed : bool
-        Whether it is the latter.
+    - `variable`: the first output of the node that ``grad`` was asking for its pull-back, or what
+      it was adding gradients up of.
+    - `is_summed`: whether it is the latter.
     """
 
     def __init__(self, variable: Variable, is_summed: bool = False) -> None:
@@ -136,14 +132,9 @@ def _forward_at(frame: FrameType) -> Forward | None:
 class Trace(list):
     """A stack trace, outermost frame first; a copy or a pickle of it is a plain list.
 
-    Parameters
-    ----------
-    serial : int
-        How many traces were taken before it.
-    callers : tuple of Entry
-        The user's frames outside of `entries`, outermost first.
-    bindings : Bindings or None
-        What the names near the user's line meant.
+    - `serial`: how many traces were taken before it.
+    - `callers`: the user's frames outside of `entries`, outermost first.
+    - `bindings`: what the names near the user's line meant.
     """
 
     def __init__(
@@ -353,10 +344,6 @@ def frozen_tags(graph: Any) -> dict[Variable, tuple[str | None, Any]]:
     """Map the variables of a frozen graph to (name, tag) of those they were frozen from.
 
     It is empty where nothing was recorded.
-
-    Parameters
-    ----------
-    graph : FrozenFunctionGraph
     """
     nodes, inputs = getattr(graph, _FROZEN_FROM, ((), ()))
     found = dict(zip(graph.inputs, inputs, strict=False))
@@ -376,10 +363,6 @@ def thawed_variables(graph: Any) -> dict[Variable, Variable]:
     """Map the variables of a frozen graph to stand-ins with the names and tags they once had.
 
     It is empty for a graph that is not frozen, or that nothing is known of.
-
-    Parameters
-    ----------
-    graph : FunctionGraph or FrozenFunctionGraph
     """
     if not hasattr(graph, _FROZEN_FROM):
         return {}

@@ -38,20 +38,14 @@ from theanoguard.operations.names import op_name
 
 @dataclass(frozen=True)
 class Held:
-    """A value of the call: an operand, or another value that is in memory.
-
-    Parameters
-    ----------
-    shape : tuple of int or None
-        None if the value is not available.
-    text : str
-        The value itself, if it is a single number.
-    """
+    """A value of the call: an operand, or another value that is in memory."""
 
     name: str
+    #: None if the value is not available.
     shape: tuple[int | None, ...] | None
     dtype: str
     nbytes: int = 0
+    #: The value itself, if it is a single number.
     text: str = ""
 
 

@@ -16,17 +16,7 @@ from theanoguard._pytensor import FusedElemwise
 
 
 def first_readers(variables: Iterable[Variable], order: Sequence[Apply]) -> dict[Variable, Apply]:
-    """Return the first node that reads each variable which may be a large array.
-
-    Parameters
-    ----------
-    variables : iterable of Variable
-    order : list of Apply
-
-    Returns
-    -------
-    dict of Variable to Apply
-    """
+    """Return the first node that reads each variable which may be a large array."""
     waiting, found = set(filter(may_be_large, variables)), {}
     for node in order:
         if isinstance(node.op, Shape | Shape_i):

@@ -41,31 +41,20 @@ INDEXING = (Subtensor, *advanced_subtensor_ops)
 
 @dataclass(frozen=True)
 class Lookup:
-    """An axis of an array that a node indexes.
+    """An axis of an array that a node indexes."""
 
-    Parameters
-    ----------
-    array : int
-        Which input of the node.
-    axis : int
-    index : Variable
-        A number or an array: an input of the node, or a constant of its inner graph.
-    is_basic : bool
-        Whether the index is a number, which Numba's code checks by itself.
-    is_count : bool
-        Whether it is a number of steps of a loop, which reads as many elements.
-    mask_axis : int or None
-        For a mask, which axis of it must be as long as that of the array.
-    batch : int
-        How many axes of both stand before those of the operation, which runs for each part.
-    """
-
+    #: Which input of the node.
     array: int
     axis: int
+    #: A number or an array: an input of the node, or a constant of its inner graph.
     index: Variable
+    #: Whether the index is a number, which Numba's code checks by itself.
     is_basic: bool = False
+    #: Whether it is a number of steps of a loop, which reads as many elements.
     is_count: bool = False
+    #: For a mask, which axis of it must be as long as that of the array.
     mask_axis: int | None = None
+    #: How many axes of both stand before those of the operation, which runs for each part.
     batch: int = 0
 
 

@@ -23,12 +23,8 @@ Places = frozenset[tuple[Variable, Kind]]
 def expected_infinities(order: Iterable[Apply], entering: Iterable[Variable] = ()) -> set[Variable]:
     """Return the variables that may hold an Inf on purpose, from a constant upstream.
 
-    Parameters
-    ----------
-    order : iterable of Apply
-        In topological order.
-    entering : iterable of Variable
-        Inputs of the graph that may hold one.
+    - `order`: iterable of Apply in topological order.
+    - `entering`: inputs of the graph that may hold one.
     """
     found: set[Variable] = set(entering)
     for node in order:
@@ -57,26 +53,15 @@ def watch_points(
 ) -> dict[Variable, Kind]:
     """Return which variables to read, so that a bad element in any source is seen.
 
-    Parameters
-    ----------
-    order : iterable of Apply
-        The nodes of the graph in topological order.
-    sources : mapping of Variable to Kind
-        Where a bad element may appear first, and of which kind: inputs of the graph, and outputs of
-        nodes that can make a bad value without raising an exception flag.
-    carries : callable
-        ``carries(node, operand)`` returns the kinds that are carried to each output.  A backend may
-        promise less than the default.
-    runs : callable
-        Whether a node runs in every call; a node that may be skipped carries nothing.
-    infinite : iterable of Variable
-        Variables that may hold an Inf on purpose (:func:`expected_infinities`).  Any other Inf is
-        read before it meets them.
-
-    Returns
-    -------
-    dict of Variable to Kind
-        Which kinds to look for in each variable.
+    - `order`: the nodes of the graph in topological order.
+    - `sources`: where a bad element may appear first, and of which kind: inputs of the graph, and
+      outputs of nodes that can make a bad value without raising an exception flag.
+    - `carries`: ``carries(node, operand)`` returns the kinds that are carried to each output.  A
+      backend may promise less than the default.
+    - `runs`: whether a node runs in every call; a node that may be skipped carries nothing.
+    - `infinite`: variables that may hold an Inf on purpose (:func:`expected_infinities`).  Any
+      other Inf is read before it meets them.
+    - Returns: which kinds to look for in each variable.
 
     Examples
     --------

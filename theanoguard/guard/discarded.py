@@ -44,19 +44,9 @@ def discarded(
 ) -> np.ndarray:
     """Return which of some elements of a value do not count.
 
-    Parameters
-    ----------
-    replay : Replay
-        Of the graph that the variable belongs to.  Nothing is added to it.
-    variable : Variable
-        Output of a node that has just run.
-    outputs : sequence
-        The values of all outputs of that node.
-    mask : ndarray of bool
-
-    Returns
-    -------
-    ndarray of bool
+    - `replay`: Replay of the graph that the variable belongs to.  Nothing is added to it.
+    - `variable`: output of a node that has just run.
+    - `outputs`: the values of all outputs of that node.
 
     Examples
     --------
@@ -395,13 +385,8 @@ def _conditions_of(node: Apply, operand: int, found: dict[Variable, Any]) -> Any
 def where_it_counts(variable: Variable, held: Conditions, get: Callable) -> Variable:
     """Return a variable with zeros in place of elements that do not count.
 
-    Parameters
-    ----------
-    variable : Variable
-    held : tuple
-        What :func:`conditions` gives for it.
-    get : callable
-        Returns the variables to use instead of those of the graph.
+    - `held`: what :func:`conditions` gives for it.
+    - `get`: returns the variables to use instead of those of the graph.
     """
     return pt.switch(_any_holds(held, get), get(variable), 0)
 

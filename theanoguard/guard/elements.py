@@ -35,12 +35,7 @@ def may_show_nothing(
 ) -> set[Variable]:
     """Return the variables in which what is carried on from `sources` is lost if they are empty.
 
-    Parameters
-    ----------
-    order : list of Apply
-    sources : collection of Variable
-    carries : callable
-        ``carries(node, operand)`` returns the outputs that show a bad element of an operand.
+    `carries`: ``carries(node, operand)`` returns the outputs that show a bad element of an operand.
     """
     reached, found = set(sources), set()
     for node in order if reached else ():

@@ -26,20 +26,9 @@ ALL_KINDS = ",".join(KINDS)
 def kinds(text: str) -> dict[str, bool]:
     """Return the kinds of bad values that a list with commas names.
 
-    Parameters
-    ----------
-    text : str
-        One or more of ``nan``, ``inf`` and ``big``.
-
-    Returns
-    -------
-    dict of str to bool
-        Arguments of :class:`~theanoguard.GuardMode`.
-
-    Raises
-    ------
-    ValueError
-        For any other word.
+    - `text`: one or more of ``nan``, ``inf`` and ``big``.
+    - Returns: arguments of :class:`~theanoguard.GuardMode`.
+    - Raises ``ValueError``: for any other word.
 
     Examples
     --------
@@ -261,12 +250,7 @@ class guarding:
 
 
 class NotingRun(guarding):
-    """A guarded run that also keeps what its guards find.
-
-    Attributes
-    ----------
-    trips : Trips
-    """
+    """A guarded run that also keeps what its guards find."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -35,10 +35,7 @@ COMPARING = {ps.ScalarMaximum: (0, 1), ps.ScalarMinimum: (0, 1), ps.Clip: (0, 1,
 class ShowLost(GraphRewriter):
     """Adds an output to a fused operation for each value in which it may lose a NaN.
 
-    Parameters
-    ----------
-    anywhere : bool
-        Whether an Inf that is lost counts as well.
+    `anywhere`: whether an Inf that is lost counts as well.
     """
 
     def __init__(self, anywhere: bool = False) -> None:
@@ -61,14 +58,6 @@ class ShowLost(GraphRewriter):
 
 def lost_values(composite: Composite) -> list[Variable]:
     """Return the inner variables of a Composite in which a NaN may be made and not be seen.
-
-    Parameters
-    ----------
-    composite : Composite
-
-    Returns
-    -------
-    list of ScalarVariable
 
     Examples
     --------

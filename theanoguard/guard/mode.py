@@ -58,10 +58,7 @@ def default_backend() -> str:
 def _linker(backend: str, linker: Any) -> Any:
     """Return the linker that these arguments of a mode name.
 
-    Raises
-    ------
-    ValueError
-        For an unknown backend, and for linkers that cannot be guarded.
+    Raises ``ValueError``: for an unknown backend, and for linkers that cannot be guarded.
     """
     asked = backend
     if backend == "auto":

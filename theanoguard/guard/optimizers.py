@@ -33,16 +33,8 @@ def guarded_optimizers(
 
     Where only results count there are none, since values met during the search are not results.
 
-    Parameters
-    ----------
-    order : list of Apply
-    policy : Policy
-    make_linker : callable
-        ``make_linker(linker)`` returns a guarded linker with the settings of a ``VMLinker``.
-
-    Returns
-    -------
-    dict of Apply to Op
+    `make_linker`: ``make_linker(linker)`` returns a guarded linker with the settings of a
+    ``VMLinker``.
     """
     if policy.by_result:
         return {}

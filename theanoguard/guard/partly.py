@@ -33,26 +33,17 @@ COUNT, LENGTH, SAVED = range(3)
 
 @dataclass(frozen=True)
 class Touch:
-    """How a node reads or overwrites some elements of a variable.
-
-    Parameters
-    ----------
-    node : Apply
-    variable : Variable
-        An input of the node.
-    choosing : Op
-        The indexing operation that returns these elements.
-    index : tuple of Variable
-        The further inputs of `choosing`: inputs of the node, or constants.
-    is_inside : bool
-        Whether the inner graph of the node indexes the variable.  The node itself then returns
-        something other than these elements.
-    """
+    """How a node reads or overwrites some elements of a variable."""
 
     node: Apply
+    #: An input of the node.
     variable: Variable
+    #: The indexing operation that returns these elements.
     choosing: Op
+    #: The further inputs of `choosing`: inputs of the node, or constants.
     index: tuple[Variable, ...]
+    #: Whether the inner graph of the node indexes the variable.  The node itself then returns
+    #: something other than these elements.
     is_inside: bool = False
 
     @property
@@ -83,10 +74,7 @@ class Touch:
     def where(self, value_of: Callable) -> tuple | np.ndarray:
         """Return the NumPy index of the elements in a call.
 
-        Parameters
-        ----------
-        value_of : callable
-            Returns the value of a variable in `index`.
+        `value_of`: returns the value of a variable in `index`.
         """
         if self.rows is not None:
             return np.array(value_of(self.rows))
@@ -106,14 +94,7 @@ class Touch:
 def read_in_part(fgraph: FunctionGraph) -> dict[Variable, list[Touch]]:
     """Return the shared variables of which a call touches only some elements, and how it does.
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        The graph that is compiled, with its in-place operations.
-
-    Returns
-    -------
-    dict of Variable to list of Touch
+    `fgraph`: the graph that is compiled, with its in-place operations.
 
     Examples
     --------
@@ -188,13 +169,8 @@ def written(node: Apply) -> Touch:
 class PartSnapshot:
     """The elements of an array in a storage cell that a call is about to overwrite.
 
-    Parameters
-    ----------
-    cell : list
-    index : tuple or ndarray
-        NumPy index of the elements.
-    before : ndarray or None
-        The old elements, if they have been copied.
+    - `index`: NumPy index of the elements.
+    - `before`: the old elements, if they have been copied.
     """
 
     def __init__(
@@ -239,13 +215,9 @@ class PartSnapshot:
 class SavedRows:
     """The rows that a call overwrites, as its compiled code has copied them.
 
-    Parameters
-    ----------
-    cell : list
-        The storage cell of an array.
-    rows : list or None
-        The storage cell of the vector that chooses its rows.  None if the graph computes it: then
-        the code asks for memory.
+    - `cell`: the storage cell of an array.
+    - `rows`: the storage cell of the vector that chooses its rows.  None if the graph computes it:
+      then the code asks for memory.
     """
 
     def __init__(self, cell: list, rows: list | None) -> None:

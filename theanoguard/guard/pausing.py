@@ -27,15 +27,8 @@ def twin_of(mode: Any) -> Any:
     What is compiled in it raises no error of a guard, writes to no log, keeps no event and calls no
     function of a monitor.  Every tool that compiles or runs a user's graph uses it.
 
-    Parameters
-    ----------
-    mode : Mode, str or None
-        As for ``pytensor.function``.  None is the mode of PyTensor's configuration.
-
-    Returns
-    -------
-    Mode, str or None
-        The argument itself if its mode watches nothing.
+    - `mode`: as for ``pytensor.function``.  None is the mode of PyTensor's configuration.
+    - Returns: the argument itself if its mode watches nothing.
 
     Examples
     --------

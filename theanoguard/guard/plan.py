@@ -58,19 +58,12 @@ REASONS = {
 
 @dataclass
 class NodePlan:
-    """The checks around one node.
-
-    Parameters
-    ----------
-    node : Apply
-    checks : list of int
-        Outputs that are checked.
-    destroys : list of Variable
-        Inputs of the graph with an update that the node overwrites.
-    """
+    """The checks around one node."""
 
     node: Apply
+    #: Outputs that are checked.
     checks: list[int] = field(default_factory=list)
+    #: Inputs of the graph with an update that the node overwrites.
     destroys: list[Variable] = field(default_factory=list)
 
     def checked(self) -> list[tuple[int, Variable]]:
@@ -81,43 +74,21 @@ class NodePlan:
 class GraphPlan:
     """The plan of one graph, and of the graphs inside it.
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-    order : iterable of Apply
-        In the order in which they run.
-    policy : Policy
-    is_inner : bool
-        Whether this is the inner graph of a node: the plan outside checks what enters.
-    updated : collection of Variable
-        Inputs that a failed call must leave as they were.
-
-    Attributes
-    ----------
-    nodes : dict of Apply to NodePlan
-    inner : dict of Apply to list of GraphPlan
-        The plans of inner graphs that have checks of their own.
-    inputs : list of Variable
-        Inputs of the graph in which a bad value is an error.
-    bad_constants : list of Variable
-        Constants that are errors whatever is passed in.
-    dropped : dict of Variable to str
-        Outputs that are not read, and why.
-    sizes : set of Variable
-        Outputs that must not be empty: no element of them would show a bad operand.
-    kinds : Kind
-        The kinds of bad values that are looked for.
-    literals : Kind
-        Those that are errors in a constant which a node chooses.
-    unwritten : set of Variable
-        Variables that may hold uninitialised memory.
-    partly : dict of Variable to list of Touch
-        Shared variables of which only some elements are read.
-    given_up : set of Variable
-        Shared variables that a node overwrites for good, whatever becomes of the call.
-    kept : dict of Variable to (int or None)
-        Shared variables that need not be read while they hold what the last call left there, and
-        which output that is.
+    - `order`: iterable of Apply in the order in which they run.
+    - `is_inner`: whether this is the inner graph of a node: the plan outside checks what enters.
+    - `updated`: inputs that a failed call must leave as they were.
+    - `inner`: the plans of inner graphs that have checks of their own.
+    - `inputs`: inputs of the graph in which a bad value is an error.
+    - `bad_constants`: constants that are errors whatever is passed in.
+    - `dropped`: outputs that are not read, and why.
+    - `sizes`: outputs that must not be empty: no element of them would show a bad operand.
+    - `kinds`: the kinds of bad values that are looked for.
+    - `literals`: those that are errors in a constant which a node chooses.
+    - `unwritten`: variables that may hold uninitialised memory.
+    - `partly`: shared variables of which only some elements are read.
+    - `given_up`: shared variables that a node overwrites for good, whatever becomes of the call.
+    - `kept`: shared variables that need not be read while they hold what the last call left there,
+      and which output that is.
     """
 
     node_plan: type = NodePlan
@@ -195,10 +166,7 @@ class GraphPlan:
     def not_checked(self, silent: Iterable[Variable] = ()) -> set[Variable]:
         """Return the variables in which a bad value is no error, so that it excuses no operation.
 
-        Parameters
-        ----------
-        silent : iterable of Variable
-            Those of an inner graph's inputs that are not checked outside.
+        `silent`: those of an inner graph's inputs that are not checked outside.
         """
         found = set(silent)
         if not self.is_inner:
@@ -249,10 +217,7 @@ class GraphPlan:
     def find_signs(self, touches: Mapping) -> tuple[dict, set]:
         """Decide for each output how a bad value shows that is made there; fills `dropped`.
 
-        Parameters
-        ----------
-        touches : mapping of Apply to Touch
-            The nodes that read or write a part of a shared variable.
+        `touches`: the nodes that read or write a part of a shared variable.
 
         Returns
         -------
@@ -312,11 +277,7 @@ class GraphPlan:
     def place(self, sources: Mapping, entering: Iterable[Variable] = ()) -> dict[Variable, Kind]:
         """Choose the values to read that show what the sources make; sets `sizes`.
 
-        Parameters
-        ----------
-        sources : mapping of Variable to Kind
-        entering : collection of Variable
-            Inputs of the graph that may hold an Inf on purpose.
+        `entering`: inputs of the graph that may hold an Inf on purpose.
         """
         infinite = () if self.policy.anywhere else expected_infinities(self.order, entering)
         points = watch_points(self.order, sources, carries=self.carries, infinite=infinite)
@@ -348,10 +309,7 @@ class GraphPlan:
     def kept_values(self, is_checked: Callable) -> dict[Variable, int | None]:
         """Return the trusted shared variables whose value stays, or becomes a checked output.
 
-        Parameters
-        ----------
-        is_checked : callable
-            Whether a bad value in an output would be seen.
+        `is_checked`: whether a bad value in an output would be seen.
         """
         if self.is_inner or not self.policy.trusted:
             return {}
@@ -437,19 +395,11 @@ class GraphPlan:
 class WholePlan(GraphPlan):
     """The plan of a graph on a backend that compiles a function as a whole.
 
-    Parameters
-    ----------
-    fgraph, order, policy, is_inner
-        As for :class:`GraphPlan`; `order` is topological.
-    inner_graphs : callable
-        ``inner_graphs(node)`` returns the graphs inside a node that are compiled on their own.
-    silent : collection of Variable
-        Inputs of an inner graph that are not checked outside.
-
-    Attributes
-    ----------
-    silent : set of Variable
-        Variables in which a bad value is not an error: the nodes that read it are checked.
+    - `fgraph`, `order`, `policy`, `is_inner`: as for :class:`GraphPlan`; `order` is topological.
+    - `inner_graphs`: ``inner_graphs(node)`` returns the graphs inside a node that are compiled on
+      their own.
+    - `silent`: inputs of an inner graph that are not checked outside.
+    - `silent`: variables in which a bad value is not an error: the nodes that read it are checked.
     """
 
     def __init__(

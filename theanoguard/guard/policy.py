@@ -47,21 +47,13 @@ class Measures(Protocol):
 
 @dataclass(frozen=True)
 class Counts:
-    """How many elements of a value are bad, and which is the first.
+    """How many elements of a value are bad, and which is the first."""
 
-    Parameters
-    ----------
-    kind : {"nan", "inf", "big"}
-        The kind of the first bad element.
-    index : tuple of int
-        Its index; "first" is in C order.
-    value : number
-        That element.
-    size, n_nan, n_posinf, n_neginf, n_big : int
-    """
-
+    #: The kind of the first bad element.
     kind: BadKind
+    #: Its index; "first" is in C order.
     index: tuple[int, ...]
+    #: That element.
     value: Any
     size: int
     n_nan: int
@@ -86,75 +78,52 @@ class Counts:
 
 @dataclass(frozen=True)
 class Policy:
-    """The settings of a guard, checked and in one form.
+    """The settings of a guard, checked and in one form."""
 
-    Parameters
-    ----------
-    nan, inf, big : bool
-        Which kinds of element are bad.  An infinite element counts as big too, as in
-        PyTensor's NanGuardMode.
-    anywhere : bool
-        Whether every bad element is an error.  Otherwise an infinite or big one is an error
-        only where an operation makes it, and where it enters (:mod:`~theanoguard.guard.verdict`).
-    big_threshold : float
-        Magnitudes above it are big.
-    check_integers : bool
-        Whether big integers are bad as well.
-    check_indices : bool
-        Whether Numba's code checks that indices are inside of their arrays.
-    check_inputs : bool or "trusted"
-        Whether inputs, shared variables and constants are checked where they enter.
-    restore : bool
-        Whether a call that fails leaves the arrays of shared variables as they were.
-    judge : {"node", "result"} or callable
-        Whether a bad value counts where it is made, or only if an output or an update of the
-        call is bad; ``judge(results)`` says it of a list of them.
-    audit : bool
-        Whether the checks that the plan leaves out are done as well, and have to agree, and each
-        call is compared with one without a guard.
-    every : int
-        One call in so many is looked at.
-    when : {"now", "later"} or None
-        When the flag of a call is read on JAX; None depends on the device.
-    precision : Measures or None
-        Which calls are followed by a measurement of their digits.
-    history : bool
-        Whether the calls are recorded.
-    snapshots : int
-        How many copies of the shared variables a recording keeps.
-    action : str or callable
-        One of `ACTIONS`, or a callable that receives the event.
-    names : tuple of str
-        Patterns (as in a shell) of names of variables that are left out.
-    ops : tuple of type
-        Classes of operations (or of scalar operations inside ``Elemwise``) whose
-        outputs are left out.
-    tell_fate : bool
-        Whether the report says if the bad value reaches an output.
-    token : str or None
-        Mark carried in the tags of variables that are left out one by one.
-    """
-
+    #: `nan`, `inf`, `big`: which kinds of element are bad.  An infinite element counts as big too,
+    #: as in PyTensor's NanGuardMode.
     nan: bool
     inf: bool
     big: bool
+    #: Whether every bad element is an error.  Otherwise an infinite or big one is an error only
+    #: where an operation makes it, and where it enters (:mod:`~theanoguard.guard.verdict`).
     anywhere: bool = False
+    #: Magnitudes above it are big.
     big_threshold: float = 1e10
+    #: Whether big integers are bad as well.
     check_integers: bool = False
+    #: Whether Numba's code checks that indices are inside of their arrays.
     check_indices: bool = True
+    #: Whether inputs, shared variables and constants are checked where they enter.
     check_inputs: bool | Literal["trusted"] = True
+    #: Whether a call that fails leaves the arrays of shared variables as they were.
     restore: bool = True
+    #: Whether a bad value counts where it is made, or only if an output or an update of the call is
+    #: bad; ``judge(results)`` says it of a list of them.
     judge: Judge | Callable = "node"
+    #: Whether the checks that the plan leaves out are done as well, and have to agree, and each
+    #: call is compared with one without a guard.
     audit: bool = False
+    #: One call in so many is looked at.
     every: int = 1
+    #: When the flag of a call is read on JAX; None depends on the device.
     when: When | None = None
+    #: Which calls are followed by a measurement of their digits.
     precision: "Measures | None" = None
+    #: Whether the calls are recorded.
     history: bool = False
+    #: How many copies of the shared variables a recording keeps.
     snapshots: int = 0
+    #: One of `ACTIONS`, or a callable that receives the event.
     action: Action | Callable = "raise"
+    #: Patterns (as in a shell) of names of variables that are left out.
     names: tuple[str, ...] = ()
+    #: Classes of operations (or of scalar operations inside ``Elemwise``) whose outputs are left
+    #: out.
     ops: tuple[type, ...] = ()
+    #: Whether the report says if the bad value reaches an output.
     tell_fate: bool = False
+    #: Mark carried in the tags of variables that are left out one by one.
     token: str | None = None
 
     @property
@@ -331,10 +300,7 @@ def make_policy(
 ) -> Policy:
     """Check the arguments of a mode and return its :class:`Policy`.
 
-    Raises
-    ------
-    ValueError, TypeError
-        Naming the argument and what is allowed.
+    Raises ``ValueError``, ``TypeError``: naming the argument and what is allowed.
     """
     nan, inf, big = _checked_kinds(nan_is_error, inf_is_error, big_is_error)
     big_threshold = _checked_threshold(big_threshold)
@@ -462,11 +428,7 @@ def _operations(op: Any) -> list[Op]:
 def warn_of_unmatched(patterns: Iterable[str], fgraph: FunctionGraph) -> None:
     """Warn of each pattern of names in ``exempt`` that no variable of a user's graph has.
 
-    Parameters
-    ----------
-    patterns : iterable of str
-    fgraph : FunctionGraph
-        Before it is rewritten.  Graphs inside of its operations count.
+    `fgraph`: FunctionGraph before it is rewritten.  Graphs inside of its operations count.
     """
     names: set[str] = set()
     classes: dict[str, type] = {}

@@ -94,17 +94,10 @@ def losing_shapes(
 ) -> list[dict[str, int]]:
     """Return the lengths of axes with which a product of zeros and one NaN or Inf is finite.
 
-    Parameters
-    ----------
-    axes : dict of int to str
-        As from :func:`axes_of`.
-    known : dict of str to int
-        Axes that have one length only.
-    run : callable
-        ``run(arrays)`` computes the product; its arrays have the keys of `axes`.
-    dtype : str
-    batches : int
-        Length of the axes ``b``.
+    - `axes`: as from :func:`axes_of`.
+    - `known`: axes that have one length only.
+    - `run`: ``run(arrays)`` computes the product; its arrays have the keys of `axes`.
+    - `batches`: length of the axes ``b``.
     """
     letters = sorted(set("".join(axes.values())) - {"b"})
     factors = [i for i in axes if len(axes) == 2 or i > 0]
@@ -126,15 +119,9 @@ def losing_shapes(
 def loses_where_thin(node: Apply) -> frozenset[str] | None:
     """Return which axes of a product must not have length 1 if it is to show every NaN and Inf.
 
-    Parameters
-    ----------
-    node : Apply
-        Run by PyTensor's C backend.
-
-    Returns
-    -------
-    frozenset of str or None
-        Letters of :func:`axes_of`.  None if the product may lose a NaN with other lengths as well.
+    - `node`: run by PyTensor's C backend.
+    - Returns: letters of :func:`axes_of`.  None if the product may lose a NaN with other lengths as
+      well.
     """
     dtypes = tuple(getattr(v.type, "dtype", "") for v in node.inputs)
     shapes = tuple(getattr(v.type, "shape", ()) for v in node.inputs)

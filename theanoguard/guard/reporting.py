@@ -52,33 +52,22 @@ graph_errors.NOTES_ON_GRAPHS.append(_note_on_graph)
 
 @dataclass
 class Observation:
-    """A bad value, as a backend has seen it.
+    """A bad value, as a backend has seen it."""
 
-    Parameters
-    ----------
-    variable : Variable
-        The variable that held it: in the graph of ``frames[-1]``, or without frames in the
-        function's graph.
-    counts : Counts
-        The counts of its bad elements.
-    dtype : str
-    shape : tuple of int
-    role : {"node", "input", "shared", "constant"}
-    output : int
-        Which output of its node it is.
-    frames : tuple of Frame
-        The inner graphs entered, outermost first.
-    value : object
-        The value itself, where the backend still has it.
-    """
-
+    #: The variable that held it: in the graph of ``frames[-1]``, or without frames in the
+    #: function's graph.
     variable: Any
+    #: The counts of its bad elements.
     counts: Counts
     dtype: str
     shape: tuple[int, ...]
+    #: One of "node", "input", "shared", "constant".
     role: str = "node"
+    #: Which output of its node it is.
     output: int = 0
+    #: The inner graphs entered, outermost first.
     frames: tuple[Frame, ...] = ()
+    #: The value itself, where the backend still has it.
     value: Any = None
 
     @property
@@ -137,12 +126,8 @@ class Log(Protocol):
 class Recorder:
     """A bounded buffer of events that several functions and threads may write to.
 
-    Parameters
-    ----------
-    size : int
-        How many events are kept; older ones are dropped.
-    log : EventLog or None
-        Where each event goes as well.
+    - `size`: how many events are kept; older ones are dropped.
+    - `log`: where each event goes as well.
     """
 
     def __init__(self, size: int | None, log: Log | None = None) -> None:
@@ -173,14 +158,8 @@ MAX_KEPT = 64 * 1024
 class Reporter:
     """Turns the observations of one function into events, explanations and errors.
 
-    Parameters
-    ----------
-    policy : Policy
-    recorder : Recorder
-        The mode's recorder.
-    fgraph : FunctionGraph
-    is_inner : bool
-        Whether this is the reporter of an inner graph.
+    - `recorder`: the mode's recorder.
+    - `is_inner`: whether this is the reporter of an inner graph.
     """
 
     kernels: Any = None  # computes single nodes as the backend does; None for PyTensor's own code
@@ -253,22 +232,13 @@ class Reporter:
     ) -> GuardError | None:
         """Report bad values as the policy says; return the error to be raised, or None.
 
-        Parameters
-        ----------
-        observations : list of Observation
-            In the order in which they were made.
-        inputs : mapping of Variable to value
-            The values that the inputs of the function's graph had when the call began.
-        live : mapping
-            Outputs of nodes that the explanation must not run again, as ``Replay`` takes them.
-        lost : str or None
-            Why nothing can be computed again from `inputs`; None if it can.
-        computed : mapping of Variable to value
-            Values of other variables that have been computed again, as the explanation would.
-
-        Returns
-        -------
-        GuardError or None
+        - `observations`: list of Observation in the order in which they were made.
+        - `inputs`: the values that the inputs of the function's graph had when the call began.
+        - `live`: outputs of nodes that the explanation must not run again, as ``Replay`` takes
+          them.
+        - `lost`: why nothing can be computed again from `inputs`; None if it can.
+        - `computed`: values of other variables that have been computed again, as the explanation
+          would.
         """
         for observation in observations:
             trip = self.trip_of(observation, inputs, live)
@@ -280,10 +250,7 @@ class Reporter:
     def left_bad(self, results: Sequence[Any]) -> list[Observation]:
         """Return an observation of each shared variable that a call has made bad for good.
 
-        Parameters
-        ----------
-        results : list
-            The outputs and updates of the call.
+        `results`: the outputs and updates of the call.
         """
         return [
             Observation.of(self.fgraph.outputs[i], results[i], self.policy)
@@ -485,11 +452,7 @@ _STATES: dict[type, tuple[Callable, Callable | None]] = {
 class Snapshot:
     """The old value of a storage cell.  Calling it puts the value back, into the same array.
 
-    Parameters
-    ----------
-    cell : list
-    buffer : ndarray or None
-        Where an array may be copied to, if it has the array's shape.
+    `buffer`: where an array may be copied to, if it has the array's shape.
     """
 
     def __init__(self, cell: list, buffer: np.ndarray | None = None) -> None:

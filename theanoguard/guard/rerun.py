@@ -83,10 +83,7 @@ def frames_of(replay: Replay) -> tuple[Frame, ...]:
 class WatchedKernels(Kernels):
     """Kernels that say which exception flags the last node has raised.
 
-    Parameters
-    ----------
-    module : module
-        The compiled kernel, or :mod:`~theanoguard.guard.c.numpy_kernel`.
+    `module`: the compiled kernel, or :mod:`~theanoguard.guard.c.numpy_kernel`.
     """
 
     def __init__(self, module: ModuleType, impl: Literal["c", "py"] | None = None) -> None:
@@ -106,30 +103,18 @@ class WatchedKernels(Kernels):
 class SecondRun:
     """Computes a call again and looks at every value.
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        The graph of the function.
-    order : list of Apply
-        Its nodes in the order in which they ran.
-    inputs : mapping of Variable to value
-        The values that the graph's inputs had when the call began.
-    policy : Policy
-    role : callable
-        ``role(variable)`` returns the role of an input of the graph.
-    kernels : Kernels
-        With an attribute ``raised``: whether the last node has raised an exception flag.
-    constants : collection of Variable
-        Constants that are errors by themselves.
-    live : mapping
-        Outputs of nodes with side effects, as :class:`Replay` takes them.
-    graphs : mapping of Apply to FunctionGraph
-        Inner graphs as they were linked.
-    first_only : bool
-        Whether the run ends with the first bad value, before a node that reads it.
-    partly : mapping of Variable to list of Touch
-        Inputs of which only the elements count that are read
-        (:func:`~theanoguard.guard.partly.read_in_part`).
+    - `fgraph`: the graph of the function.
+    - `order`: its nodes in the order in which they ran.
+    - `inputs`: the values that the graph's inputs had when the call began.
+    - `role`: ``role(variable)`` returns the role of an input of the graph.
+    - `kernels`: kernels with an attribute ``raised``: whether the last node has raised an exception
+      flag.
+    - `constants`: constants that are errors by themselves.
+    - `live`: outputs of nodes with side effects, as :class:`Replay` takes them.
+    - `graphs`: inner graphs as they were linked.
+    - `first_only`: whether the run ends with the first bad value, before a node that reads it.
+    - `partly`: inputs of which only the elements count that are read
+      (:func:`~theanoguard.guard.partly.read_in_part`).
     """
 
     def __init__(

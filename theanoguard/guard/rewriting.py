@@ -72,16 +72,11 @@ class Watched(GraphRewriter):
 class WatchedMode(Mode):
     """A mode whose rewriting is watched, and whose fused operations hide no NaN.
 
-    Parameters
-    ----------
-    *args, **kwargs
-        As for ``Mode``.
-    anywhere : bool
-        Whether they hide no Inf either.
-    check_indices : bool
-        Whether the length of a boolean index is checked where PyTensor's rewrites drop it.
-    names : iterable of str
-        Patterns of names of which the first function that is compiled should have one each.
+    - `*args`, `**kwargs`: as for ``Mode``.
+    - `anywhere`: whether they hide no Inf either.
+    - `check_indices`: whether the length of a boolean index is checked where PyTensor's rewrites
+      drop it.
+    - `names`: patterns of names of which the first function that is compiled should have one each.
     """
 
     def __init__(

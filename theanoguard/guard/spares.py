@@ -82,15 +82,10 @@ def is_ours(cell: list, others: int = 0) -> bool:
 def is_held(values: list, place: int, new: Any) -> bool:
     """Whether other code holds an array that a call has replaced, or its memory.
 
-    Parameters
-    ----------
-    values : list
-        Of the inputs of the call.  Where the array is stored and this list have the only references
-        that are known.
-    place : int
-        Which of them the array is.
-    new : object
-        The new value.
+    - `values`: list of the inputs of the call.  Where the array is stored and this list have the
+      only references that are known.
+    - `place`: which of them the array is.
+    - `new`: the new value.
     """
     own = [values[place]]
     if type(own[0]) is not np.ndarray or type(new) is not np.ndarray or is_alone(own, 2):
@@ -108,12 +103,8 @@ def no_buffer(kind: TensorType) -> np.ndarray:
 def second_buffer(value: np.ndarray, spare: list) -> np.ndarray:
     """Return the second buffer of an array, or an empty array if it is too small to need one.
 
-    Parameters
-    ----------
-    value : ndarray
-        The value of a shared variable.
-    spare : list
-        Where its second buffer is kept.
+    - `value`: the value of a shared variable.
+    - `spare`: where its second buffer is kept.
     """
     if value.nbytes < LARGE or not value.flags.c_contiguous:
         return np.empty((0,) * value.ndim, value.dtype)
@@ -128,10 +119,7 @@ _SPARES: weakref.WeakValueDictionary[int, Spare] = weakref.WeakValueDictionary()
 def spare_of(cell: list) -> Spare:
     """Return where the second buffer of a shared variable is kept, as long as a function uses it.
 
-    Parameters
-    ----------
-    cell : list
-        The storage of the variable.  Who keeps the buffer keeps it alive.
+    `cell`: the storage of the variable.  Who keeps the buffer keeps it alive.
 
     Examples
     --------
@@ -153,12 +141,8 @@ def write_beside(fgraph: FunctionGraph, restore: bool) -> None:
     Other operations stay: what they overwrite is copied before the call.  So do those whose result
     is returned in the memory of the variable (``Out(..., borrow=True)``).
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        A function's own.  Its operations are exchanged, and updates get a tag.
-    restore : bool
-        Whether a failed call leaves large shared variables as they were.
+    - `fgraph`: a function's own.  Its operations are exchanged, and updates get a tag.
+    - `restore`: whether a failed call leaves large shared variables as they were.
     """
     updates = getattr(fgraph, "update_mapping", None) or {}
     memories = list(map(memory_of, fgraph.outputs))
@@ -205,18 +189,11 @@ def _free(fgraph: FunctionGraph, node: Apply, output: int, taken: Collection[int
 class Turn(NamedTuple):
     """The update of a shared variable.
 
-    Parameters
-    ----------
-    output : int
-        Which result is the new value.
-    cell : list
-        The storage of the variable.
-    place : int
-        Which input it is.
-    overwrites : bool
-        Whether the update overwrites the array without the guard.
-    spare : list or None
-        Where the second buffer is kept.
+    - `output`: which result is the new value.
+    - `cell`: the storage of the variable.
+    - `place`: which input it is.
+    - `overwrites`: whether the update overwrites the array without the guard.
+    - `spare`: where the second buffer is kept.
     """
 
     output: int
@@ -234,14 +211,9 @@ class Ending:
 
     ``ending.c`` does the same.
 
-    Parameters
-    ----------
-    outputs : list of (int, list)
-        Which results are stored, and where.
-    turns : list of Turn
-        The updates.
-    stored : list of bool
-        Whether that has been done.
+    - `outputs`: which results are stored, and where.
+    - `turns`: the updates.
+    - `stored`: whether that has been done.
 
     Examples
     --------
@@ -261,11 +233,7 @@ class Ending:
     def __call__(self, values: list, results: Sequence[Any]) -> list:
         """Store the results, and return them.
 
-        Parameters
-        ----------
-        values : list
-            Of the inputs, when the call began: the caller's only references to them.
-        results : sequence
+        `values`: list of the inputs, when the call began: the caller's only references to them.
         """
         news, copied, passed = [], [], []
         for turn in self._turns:

@@ -104,11 +104,7 @@ def _size(n_bytes: float) -> str:
 def summarize(guard: Any, backend: str) -> GuardSummary:
     """Return the :class:`GuardSummary` of the guard of a function.
 
-    Parameters
-    ----------
-    guard : Reporter
-        The reporter of the function's own graph.
-    backend : str
+    `guard`: the reporter of the function's own graph.
     """
     plans = guard.plans()
     nodes = [node_plan for plan in plans for node_plan in plan.nodes.values()]

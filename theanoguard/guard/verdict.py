@@ -53,24 +53,12 @@ def made_bad(
 ) -> list[Masks]:
     """Return which elements of the outputs the node has made bad.
 
-    Parameters
-    ----------
-    node : Apply
-    inputs : list
-        Values of the node's inputs as they were before it ran.
-    outputs : list
-        Values that it gave; None for an output that is not to be judged.
-    policy : Policy
-    silent : collection of Variable
-        Inputs of the node that are not checked; a bad element in them excuses nothing.
-    reported : collection of Variable
-        Constants that have been reported, so that they do excuse operations.
-
-    Returns
-    -------
-    list of (list of ndarray of bool) or None
-        For each output the masks of its arrays, as :meth:`Policy.count` takes them; None where
-        nothing bad was made.
+    - `inputs`: values of the node's inputs as they were before it ran.
+    - `outputs`: values that it gave; None for an output that is not to be judged.
+    - `silent`: inputs of the node that are not checked; a bad element in them excuses nothing.
+    - `reported`: constants that have been reported, so that they do excuse operations.
+    - Returns: for each output the masks of its arrays, as :meth:`Policy.count` takes them; None
+      where nothing bad was made.
 
     Examples
     --------
@@ -104,16 +92,8 @@ def repeated(
     All bad elements of such an output come from scalar operations that made the same elements of
     another output bad.  Of the outputs that share a cause, the one with the fewest causes counts.
 
-    Parameters
-    ----------
-    node, inputs, outputs, policy, silent
-        As for :func:`made_bad`.
-    made : list of (list of ndarray of bool) or None
-        What that returned; None for an output that is not to be reported.
-
-    Returns
-    -------
-    set of int
+    - `node`, `inputs`, `outputs`, `policy`, `silent`: as for :func:`made_bad`.
+    - `made`: what that returned; None for an output that is not to be reported.
     """
     if sum(masks is not None for masks in made) < 2:
         return set()
@@ -274,21 +254,9 @@ def suspected(
 
     Fewer elements are excused than by :func:`made_bad`, which enters fused operations.
 
-    Parameters
-    ----------
-    arrays : Arrays
-        The library that computes.
-    node : Apply
-    inputs : list of array
-    output : int
-        Which of its outputs.
-    value : array
-        Its value.
-    policy : Policy
-
-    Returns
-    -------
-    array of bool
+    - `arrays`: the library that computes.
+    - `output`: which of its outputs.
+    - `value`: its value.
     """
     result = unmarked(arrays, value)
     for kind, found in zip(KINDS, policy.kinds(value, arrays=arrays), strict=True):

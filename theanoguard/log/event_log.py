@@ -286,10 +286,7 @@ class EventLog:
 def open_log(log: EventLog | str | os.PathLike[str] | None) -> EventLog | None:
     """Return the log that the argument `log` of a mode means.
 
-    Raises
-    ------
-    ValueError, TypeError
-        As :class:`EventLog`.
+    Raises ``ValueError``, ``TypeError``: as :class:`EventLog`.
     """
     return log if log is None or isinstance(log, EventLog) else EventLog(log)
 

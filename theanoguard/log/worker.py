@@ -51,11 +51,9 @@ def task(name: str) -> Iterator[None]:
 def whereabouts() -> dict[str, Any]:
     """Return the names of this worker and of its task.
 
-    Returns
-    -------
-    dict of str to str
-        With the keys ``worker``, on Dask the worker's name and else that of the process, which is
-        missing in a main process, and ``task``, which is missing where there is none.
+    Returns: dict of str to str with the keys ``worker``, on Dask the worker's name and else that of
+    the process, which is missing in a main process, and ``task``, which is missing where there is
+    none.
     """
     import multiprocessing  # only a program that writes a log needs it
 

@@ -42,16 +42,9 @@ from theanoguard._text import encodable
 class Callback:
     """A function of the user, in PyTensor's or in Theano's form, to be bound to nodes.
 
-    Parameters
-    ----------
-    function : callable
-        ``function(fgraph, i, node, fn)`` as in PyTensor, or ``function(i, node, fn)`` as in
-        Theano.  With a parameter ``path`` it also receives the inner graphs around the node.
-
-    Raises
-    ------
-    TypeError
-        If it takes neither three nor four arguments.
+    - `function`: ``function(fgraph, i, node, fn)`` as in PyTensor, or ``function(i, node, fn)`` as
+      in Theano.  With a parameter ``path`` it also receives the inner graphs around the node.
+    - Raises ``TypeError``: if it takes neither three nor four arguments.
     """
 
     def __init__(self, function: Callable) -> None:
@@ -163,14 +156,9 @@ def _monitored(
 class MonitorLinker(VMLinker):
     """A ``VMLinker`` whose thunks call functions of the user.
 
-    Parameters
-    ----------
-    inner : bool
-        Whether inner graphs are monitored as well.
-    body : Body or None
-        For an inner graph: its own record.
-    **settings
-        Those of ``VMLinker``.
+    - `inner`: whether inner graphs are monitored as well.
+    - `body`: for an inner graph: its own record.
+    - `**settings`: those of ``VMLinker``.
     """
 
     def __init__(

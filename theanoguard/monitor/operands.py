@@ -22,21 +22,14 @@ CONTEXT = 4
 @brief
 @dataclass(eq=False)
 class Step:
-    """One node that has run, with the values that it read and wrote.
+    """One node that has run, with the values that it read and wrote."""
 
-    Parameters
-    ----------
-    number : int
-        How many nodes have run, including this one.
-    inputs : list
-        The values of ``node.inputs``, as they were before the node ran.
-    outputs : list or None
-        The values of ``node.outputs``; None if the node failed.
-    """
-
+    #: How many nodes have run, including this one.
     number: int
     node: Apply
+    #: The values of ``node.inputs``, as they were before the node ran.
     inputs: list
+    #: The values of ``node.outputs``; None if the node failed.
     outputs: list | None
 
 
@@ -185,10 +178,7 @@ def source_around(
 
     `context`: how many lines before and after it.
 
-    Returns
-    -------
-    list of (int, str, bool)
-        Number and text of each line, and whether it is the node's; empty if it is not known.
+    Returns: number and text of each line, and whether it is the node's; empty if it is not known.
     """
     source = None if node is None else lookup(fgraph, node).source
     if source is None:

@@ -81,10 +81,7 @@ class _Names:
 class StepPrompt(cmd.Cmd):
     """Commands for a :class:`Stepper`.
 
-    Parameters
-    ----------
-    **streams
-        `completekey`, `stdin` and `stdout` of :class:`cmd.Cmd`.
+    `**streams`: `completekey`, `stdin` and `stdout` of :class:`cmd.Cmd`.
     """
 
     prompt = "(step) "

@@ -48,10 +48,7 @@ def complete() -> bool:
 class StepScreen(App):
     """A table of the nodes of a call, beside the source and the values of the current step.
 
-    Attributes
-    ----------
-    error : Exception or None
-        The error of a node.
+    `error`: the error of a node.
     """
 
     CSS = """

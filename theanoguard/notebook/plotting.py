@@ -33,18 +33,11 @@ Lines: TypeAlias = Mapping[str, tuple[list[int], list[float]]]
 def plot_html(shown: Watch | Recording) -> str:
     """Return norms by step as pictures, with marks where something happened.
 
-    Parameters
-    ----------
-    shown : Watch or Recording
-        Of a watch, the norms of weights and gradients; of a recording, those of variables and of
-        their updates.
-
-    Returns
-    -------
-    str
-        HTML with two SVG pictures on logarithmic scales.  Names that something was said of come
-        first, then those with the largest last norms, :data:`MOST_LINES` at most.  Only the last
-        :data:`MOST_MARKS` events are marked.  The pointer shows the values of a step.
+    - `shown`: watch or Recording of a watch, the norms of weights and gradients; of a recording,
+      those of variables and of their updates.
+    - Returns: HTML with two SVG pictures on logarithmic scales.  Names that something was said of
+      come first, then those with the largest last norms, :data:`MOST_LINES` at most.  Only the last
+      :data:`MOST_MARKS` events are marked.  The pointer shows the values of a step.
     """
     panels: dict[str, Lines]
     recording = shown if isinstance(shown, Recording) else shown.recording
@@ -184,19 +177,8 @@ def _runs(pairs: Iterable[tuple[int, float]]) -> Iterator[list[tuple[int, float]
 class WatchPlot:
     """The plot of a watch or a recording, as a widget that is redrawn while the training runs.
 
-    Parameters
-    ----------
-    seconds : float
-        How long it waits between two looks at the watch.
-
-    Attributes
-    ----------
-    shown : ipywidgets.HTML
-
-    Raises
-    ------
-    ImportError
-        If ipywidgets are not installed.
+    - `seconds`: how long it waits between two looks at the watch.
+    - Raises ``ImportError``: if ipywidgets are not installed.
     """
 
     def __init__(self, watch: Watch | Recording, seconds: float = 1.0) -> None:

@@ -25,18 +25,9 @@ STYLE = (_HERE / "stepping.css").read_text(encoding="utf-8")
 class StepView:
     """A timeline of the nodes of a call, with the values that each node read and wrote.
 
-    Attributes
-    ----------
-    timeline : anywidget.AnyWidget
-        Its `value` is the number of the current step; moving it forward runs nodes.  Its `bad` has
-        the steps with NaN or Inf in an output.
-    shown : ipywidgets.HTML
-    box : ipywidgets.VBox
-
-    Raises
-    ------
-    ImportError
-        If ipywidgets or anywidget are not installed.
+    - `timeline`: its `value` is the number of the current step; moving it forward runs nodes.  Its
+      `bad` has the steps with NaN or Inf in an output.
+    - Raises ``ImportError``: if ipywidgets or anywidget are not installed.
     """
 
     def __init__(self, stepper: Stepper) -> None:
@@ -209,14 +200,7 @@ def histogram(value: Any) -> str:
 
     Beside it stands how many elements are NaN or infinite, and thus in no bar.
 
-    Parameters
-    ----------
-    value : object
-
-    Returns
-    -------
-    str
-        Empty where there are not at least two different finite numbers.
+    Returns: empty where there are not at least two different finite numbers.
 
     Examples
     --------

@@ -16,28 +16,19 @@ from pytensor.tensor.random.op import RandomVariable
 
 @dataclass(frozen=True)
 class ParameterDomain:
-    """The interval that a parameter, or the difference of two parameters, must lie in.
+    """The interval that a parameter, or the difference of two parameters, must lie in."""
 
-    Parameters
-    ----------
-    name : str
-        Of the parameter.
-    parameter : int
-        Its position among the parameters.
-    is_open : bool
-        Whether `low` itself is refused.
-    less : int or None
-        Position of a parameter that is subtracted.
-    than : str
-        Its name.
-    """
-
+    #: Of the parameter.
     name: str
+    #: Its position among the parameters.
     parameter: int
     low: float = 0.0
     high: float = np.inf
+    #: Whether `low` itself is refused.
     is_open: bool = False
+    #: Position of a parameter that is subtracted.
     less: int | None = None
+    #: Its name.
     than: str = ""
 
     def value(self, parameters: Sequence[Any]) -> np.ndarray:

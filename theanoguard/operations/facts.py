@@ -93,17 +93,6 @@ def is_nonzero(variable: Variable) -> bool:
 class Domain:
     """The numbers for which an operation has a value.
 
-    Parameters
-    ----------
-    above, below : float
-        Ends that do not belong to it.
-    at_least, at_most : float
-        Ends that do.
-    nonzero : bool
-        Whether 0 does not belong to it.
-    operand : int
-        The operand that has to lie in it.
-
     Examples
     --------
     >>> [domain.words for domain in (Domain(above=0), Domain(at_least=-1, at_most=1))]
@@ -112,11 +101,15 @@ class Domain:
     (True, False)
     """
 
+    #: `above`, `below`: ends that do not belong to it.
     above: float = -math.inf
     below: float = math.inf
+    #: `at_least`, `at_most`: ends that do.
     at_least: float = -math.inf
     at_most: float = math.inf
+    #: Whether 0 does not belong to it.
     nonzero: bool = False
+    #: The operand that has to lie in it.
     operand: int = 0
 
     def holds(self, lo: float, hi: float, zero: bool) -> bool:
@@ -157,54 +150,39 @@ class Domain:
 
 @dataclass(frozen=True, kw_only=True)
 class Scalar:
-    """What is known of a scalar operation, which ``Elemwise`` applies to each element.
+    """What is known of a scalar operation, which ``Elemwise`` applies to each element."""
 
-    Parameters
-    ----------
-    carries : tuple of Kind
-        Which kinds of bad values the result shows for certain, by operand; one entry stands for
-        all operands.  A NaN shows as a NaN, an Inf as an Inf or a NaN.
-    makes : Kind
-        Which kinds it may make from finite numbers.  It chooses constants without making them.
-    makes_nan : bool
-        Whether it may make a NaN from numbers that are finite or infinite.
-    signals : tuple of {"c", "numba"}
-        On which backends the processor raises an exception flag whenever a NaN or an Inf is made.
-    selects : slice or None
-        The operands of which the result is one, or its magnitude.
-    range : tuple of float or None
-        Between which numbers the result lies, for finite operands.
-    bound : float or None
-        The largest magnitude of the result for real operands that are not infinite; follows from
-        `range` where there is one.
-    hides : tuple of int
-        Operands whose NaN may not show in a floating-point result.
-    estimated : bool
-        Whether Numba may compute it in float32 from an estimate of 1 / sqrt(x), which raises no
-        flag.  Half of the bits of a float32 are enough for that, and LLVM prefers it to a division
-        where it may take reciprocals (``numba__fastmath``).
-    increasing : {"", "always", "with its sign"}
-        Whether the result of one operand never decreases with it, and has its sign.
-    domain : Domain or None
-        Where it has a value.
-    name : str or None
-        As a user writes it; None for the name that PyTensor gives it.
-    formula : callable or None
-        ``formula(op, *operands)`` returns the same value in other operations of PyTensor.
-    """
-
+    #: Which kinds of bad values the result shows for certain, by operand; one entry stands for all
+    #: operands.  A NaN shows as a NaN, an Inf as an Inf or a NaN.
     carries: tuple[Kind, ...] = ()
+    #: Which kinds it may make from finite numbers.  It chooses constants without making them.
     makes: Kind = Kind.BOTH
+    #: Whether it may make a NaN from numbers that are finite or infinite.
     makes_nan: bool = True
+    #: tuple of {"c", "numba"}.  On which backends the processor raises an exception flag whenever a
+    #: NaN or an Inf is made.
     signals: tuple[str, ...] = ()
+    #: The operands of which the result is one, or its magnitude.
     selects: slice | None = None
+    #: Between which numbers the result lies, for finite operands.
     range: tuple[float, float] | None = None
+    #: The largest magnitude of the result for real operands that are not infinite; follows from
+    #: `range` where there is one.
     bound: float | None = None
+    #: Operands whose NaN may not show in a floating-point result.
     hides: tuple[int, ...] = ()
+    #: Whether Numba may compute it in float32 from an estimate of 1 / sqrt(x), which raises no
+    #: flag.  Half of the bits of a float32 are enough for that, and LLVM prefers it to a division
+    #: where it may take reciprocals (``numba__fastmath``).
     estimated: bool = False
+    #: One of "", "always", "with its sign".  Whether the result of one operand never decreases with
+    #: it, and has its sign.
     increasing: str = ""
+    #: Where it has a value.
     domain: Domain | None = None
+    #: As a user writes it; None for the name that PyTensor gives it.
     name: str | None = None
+    #: ``formula(op, *operands)`` returns the same value in other operations of PyTensor.
     formula: Callable[..., Variable] | None = None
 
     def __post_init__(self) -> None:
@@ -218,61 +196,43 @@ class Scalar:
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """What is known of an operation on arrays, beside what its base classes state.
+    """What is known of an operation on arrays, beside what its base classes state."""
 
-    Parameters
-    ----------
-    depends : Dependence
-        Which elements of the operands decide an element of an output.
-    moves : callable
-        ``moves(node)`` returns the operands whose elements the outputs consist of, beside zeros
-        and ones; None if the node computes.
-    makes : Kind
-        Which kinds of bad values it may make from finite numbers, unless it only moves them.
-    carries : callable
-        ``carries(node, operand)`` returns the kinds that the first output shows for certain.
-    signals : callable
-        ``signals(node, on_c)`` returns whether the processor raises an exception flag whenever a
-        NaN or an Inf is made, in PyTensor's C code or in Numba's.
-    bound : float
-        The largest magnitude of the outputs for finite operands.
-    keeps_size : callable
-        ``keeps_size(node)`` returns whether no output exceeds the largest operand.
-    never_empty : bool
-        Whether no output is empty where an operand that it carries is not.
-    steady : bool
-        Whether a NaN among its operands does no harm: it returns, and stays within its memory.
-        Many routines of linear algebra and random draws hang or crash.
-    counts : bool
-        Whether it calculates with integers.  Others take them for sizes or indices.
-    keeps_flags : tuple of {"c", "numba"}
-        On which backends its code leaves the flags that have been raised before it, and raises none
-        but by its own arithmetic.  Code that may run in Python does not: NumPy clears them.
-    chooses : bool
-        Whether it may leave out elements of its operands, so that a NaN among them is right as
-        long as it is not chosen.
-    domain : Domain or None
-        Where it has a value.
-    name : str or None
-        As a user writes it; None for the name of its class.
-    formula : callable or None
-        ``formula(op, *operands)`` returns the same value in other operations of PyTensor.
-    """
-
+    #: Which elements of the operands decide an element of an output.
     depends: Dependence = ANYTHING
+    #: ``moves(node)`` returns the operands whose elements the outputs consist of, beside zeros and
+    #: ones; None if the node computes.
     moves: Callable[[Apply], list[Variable] | None] = lambda node: None
+    #: Which kinds of bad values it may make from finite numbers, unless it only moves them.
     makes: Kind = Kind.BOTH
+    #: ``carries(node, operand)`` returns the kinds that the first output shows for certain.
     carries: Callable[[Apply, int], Kind] = lambda node, operand: Kind.NONE
+    #: ``signals(node, on_c)`` returns whether the processor raises an exception flag whenever a NaN
+    #: or an Inf is made, in PyTensor's C code or in Numba's.
     signals: Callable[[Apply, bool], bool] = lambda node, on_c: False
+    #: The largest magnitude of the outputs for finite operands.
     bound: float = math.nan
+    #: ``keeps_size(node)`` returns whether no output exceeds the largest operand.
     keeps_size: Callable[[Apply], bool] = lambda node: False
+    #: Whether no output is empty where an operand that it carries is not.
     never_empty: bool = False
+    #: Whether a NaN among its operands does no harm: it returns, and stays within its memory.  Many
+    #: routines of linear algebra and random draws hang or crash.
     steady: bool = False
+    #: Whether it calculates with integers.  Others take them for sizes or indices.
     counts: bool = False
+    #: tuple of {"c", "numba"}.  On which backends its code leaves the flags that have been raised
+    #: before it, and raises none but by its own arithmetic.  Code that may run in Python does not:
+    #: NumPy clears them.
     keeps_flags: tuple[str, ...] = ()
+    #: Whether it may leave out elements of its operands, so that a NaN among them is right as long
+    #: as it is not chosen.
     chooses: bool = False
+    #: Where it has a value.
     domain: Domain | None = None
+    #: As a user writes it; None for the name of its class.
     name: str | None = None
+    #: ``formula(op, *operands)`` returns the same value in other operations of PyTensor.
     formula: Callable[..., Variable] | None = None
 
 

@@ -29,21 +29,14 @@ EVERY = slice(None)
 
 @dataclass(frozen=True)
 class Product(Dependence):
-    """``beta * z + alpha * x @ y``: each element depends on a row and a column.
+    """``beta * z + alpha * x @ y``: each element depends on a row and a column."""
 
-    Parameters
-    ----------
-    left, right : int
-        Positions of x and y among the operands.
-    alpha : int or None
-        That of a factor.
-    added, beta : int or None
-        Those of z and its factor.  BLAS does not read z where the factor is 0.
-    """
-
+    #: `left`, `right`: positions of x and y among the operands.
     left: int = 0
     right: int = 1
+    #: That of a factor.
     alpha: int | None = None
+    #: `added`, `beta`: those of z and its factor.  BLAS does not read z where the factor is 0.
     added: int | None = None
     beta: int | None = None
 

@@ -21,11 +21,8 @@ from theanoguard.operations.regions import Arrays, Dependence, Dims, Index, Regi
 class Slices(Dependence):
     """Each element depends on all elements along some axes of the first operand.
 
-    Parameters
-    ----------
-    axes : callable
-        ``axes(op, inputs)`` returns them: one axis, several, or None for all.  The output lacks
-        them, or has the shape of the operand.
+    `axes`: ``axes(op, inputs)`` returns them: one axis, several, or None for all.  The output lacks
+    them, or has the shape of the operand.
     """
 
     def __init__(self, axes: Callable[[Any, Values], Any] = lambda op, inputs: op.axis) -> None:

@@ -175,16 +175,10 @@ class Dependence:
     ) -> Any:
         """Return the mask of the elements of an output that a marked element decides.
 
-        Parameters
-        ----------
-        inputs : list
-            Values of the node's inputs.
-        masks : list of (array of bool or None)
-            For each input, which of its elements are marked.
-        output : int
-            Which output.
-        shape : tuple of int
-            Its shape.
+        - `inputs`: values of the node's inputs.
+        - `masks`: for each input, which of its elements are marked.
+        - `output`: which output.
+        - `shape`: its shape.
         """
         marked = [None if mask is None else mask.any() for mask in masks]
         return union(arrays, marked, shape)

@@ -54,23 +54,15 @@ TensorLike: TypeAlias = Variable | np.ndarray | Sequence | float | bool
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition of an :class:`Assert`, as far as it is known when the graph is built.
+    """One condition of an :class:`Assert`, as far as it is known when the graph is built."""
 
-    Parameters
-    ----------
-    relation : str
-        Key into the table of relations; "" where the condition is no comparison.
-    negated : bool
-        Whether the condition asks for the contrary of the relation.
-    labels : tuple of str
-        How the operands are called in the message; one for each operand of the node.
-    where : SourceLine or None
-        The user's line that built the condition.
-    """
-
+    #: Key into the table of relations; "" where the condition is no comparison.
     relation: str
+    #: Whether the condition asks for the contrary of the relation.
     negated: bool
+    #: How the operands are called in the message; one for each operand of the node.
     labels: tuple[str, ...]
+    #: The user's line that built the condition.
     where: SourceLine | None
 
 
@@ -82,17 +74,11 @@ Described = tuple[Condition, list[Variable]]
 
 @dataclass(frozen=True)
 class Relation:
-    """How a relation is computed and named.
+    """How a relation is computed and named."""
 
-    Parameters
-    ----------
-    holds : callable
-        From the operands to a boolean array: where the relation holds.
-    text : str
-        The required condition, with ``{0}``, ``{1}`` in place of the operands' labels.
-    """
-
+    #: From the operands to a boolean array: where the relation holds.
     holds: Callable
+    #: The required condition, with ``{0}``, ``{1}`` in place of the operands' labels.
     text: str
 
 

@@ -121,10 +121,7 @@ class Print(pytensor.printing.Print):
 class PrintBeside(Op):
     """Print a value and give a token that says so; see the module's docstring.
 
-    Parameters
-    ----------
-    print_op : Print
-        What is printed, and how.
+    `print_op`: what is printed, and how.
     """
 
     __props__ = ("print_op",)

@@ -165,25 +165,18 @@ def _of_array(name: str, value: np.ndarray, line: SourceLine | None) -> Iterator
 
 @dataclass(frozen=True)
 class Design:
-    """How a parameter of observed data changes with each coefficient, at two points.
+    """How a parameter of observed data changes with each coefficient, at two points."""
 
-    Parameters
-    ----------
-    rv : Variable
-        The observed variable.
-    names : tuple of str
-        Of the coefficients.
-    slopes : tuple of ndarray, shape (n_data, n_coefficients)
-        The derivatives of the parameter.  Of a linear predictor they are the columns of the design
-        matrix, and behind a link these times one number for each row.
-    free : ndarray of bool, shape (n_coefficients,)
-        Which coefficients have a prior that is not learnt: a learnt one holds together those that
-        the data do not tell apart.
-    """
-
+    #: The observed variable.
     rv: Any
+    #: Of the coefficients.
     names: tuple[str, ...]
+    #: tuple of ndarray, shape (n_data, n_coefficients).  The derivatives of the parameter.  Of a
+    #: linear predictor they are the columns of the design matrix, and behind a link these times one
+    #: number for each row.
     slopes: tuple[Any, Any]
+    #: ndarray of bool, shape (n_coefficients,).  Which coefficients have a prior that is not
+    #: learnt: a learnt one holds together those that the data do not tell apart.
     free: Any
 
     @np.errstate(all="ignore")  # (a slope may be 0 at one of the points)
@@ -204,10 +197,8 @@ class Design:
     def separating(self, signs: Any) -> list[str]:
         """Return the coefficients along which the probability of no outcome falls; [] if none.
 
-        Parameters
-        ----------
-        signs : ndarray, shape (n_data,)
-            1 and -1 of the outcomes that are the largest and the smallest possible, else 0.
+        `signs`: ndarray, shape (n_data,).  1 and -1 of the outcomes that are the largest and the
+        smallest possible, else 0.
         """
         sizes = [np.linalg.norm(s, axis=1, keepdims=True) for s in self.slopes]
         rows = [s / np.maximum(n, 1e-300) for s, n in zip(self.slopes, sizes, strict=True)]

@@ -27,17 +27,10 @@ def written(variable: Any) -> Any:
 
 @dataclass(frozen=True)
 class Crossing:
-    """An operation that makes (n, n) of (n, 1) and (n,).
-
-    Parameters
-    ----------
-    node : Apply
-    column, row : Variable
-        Its operands; the row is the vector as PyTensor has shaped it.
-    n : int
-    """
+    """An operation that makes (n, n) of (n, 1) and (n,)."""
 
     node: Any
+    #: `column`, `row`: its operands; the row is the vector as PyTensor has shaped it.
     column: Any
     row: Any
     n: int
@@ -70,17 +63,8 @@ def _line_of(variable: Any) -> str:
 def crossed(model: Any, name: str, variable: Any) -> list[str]:
     """Describe where a term of a log-density broadcasts a column against a vector.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    name : str
-    variable : Variable
-        The potential, or the random variable whose parameters are looked at.
-
-    Returns
-    -------
-    list of str
-        With the shapes, the lines and a remedy.
+    - `variable`: the potential, or the random variable whose parameters are looked at.
+    - Returns: list of str with the shapes, the lines and a remedy.
     """
     found = crossing(variable, set(model.basic_RVs) - {variable})
     if found is None:

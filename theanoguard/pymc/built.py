@@ -21,20 +21,9 @@ class Sampled(BaseException):
 class BuiltModels:
     """Keeps the models whose blocks a program has entered.
 
-    Parameters
-    ----------
-    stops : bool
-        Whether the program is stopped where it samples the first one.
-
-    Attributes
-    ----------
-    models : list of pymc.Model
-        Those that are not part of another one.
-
-    Raises
-    ------
-    ValueError
-        If PyMC is not installed.
+    - `stops`: whether the program is stopped where it samples the first one.
+    - `models`: those that are not part of another one.
+    - Raises ``ValueError``: if PyMC is not installed.
     """
 
     def __init__(self, stops: bool) -> None:

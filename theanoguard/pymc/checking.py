@@ -54,25 +54,18 @@ EXPLAINED = 3
 
 @dataclass(frozen=True)
 class WrongGradient:
-    """A derivative of a term that differs from the differences of its values.
+    """A derivative of a term that differs from the differences of its values."""
 
-    Parameters
-    ----------
-    term, by : str
-        Names of the term, and of the value variable.
-    analytic, numeric : float
-        Sum of the derivatives by all elements of `by`, in their direction of the largest mismatch.
-    suspects : tuple of str
-        The user's own operations in the term; else the branches that a condition chooses.
-    source : SourceLine or None
-        Of the first suspect.
-    """
-
+    #: `term`, `by`: names of the term, and of the value variable.
     term: str
     by: str
+    #: `analytic`, `numeric`: sum of the derivatives by all elements of `by`, in their direction of
+    #: the largest mismatch.
     analytic: float
     numeric: float
+    #: The user's own operations in the term; else the branches that a condition chooses.
     suspects: tuple[str, ...] = ()
+    #: Of the first suspect.
     source: SourceLine | None = None
 
     def __str__(self) -> str:

@@ -106,21 +106,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Shape:
-    """What shape of the log-density breaks trajectories.
+    """What shape of the log-density breaks trajectories."""
 
-    Parameters
-    ----------
-    cause : {"funnel", ...}
-        As in :class:`~theanoguard.pymc.DivergenceGroup`.
-    title : str
-    advice : str
-    scale : Scale or None
-        Of a funnel.
-    """
-
+    #: As in :class:`~theanoguard.pymc.DivergenceGroup`.
     cause: Cause
     title: str
     advice: str
+    #: Of a funnel.
     scale: Scale | None = None
 
 

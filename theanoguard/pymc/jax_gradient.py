@@ -27,11 +27,7 @@ from theanoguard.pymc.modes import model_lines
 def bad_derivative(model: Any, point: Mapping[str, Any]) -> str:
     """Return which operation JAX gives a bad derivative of, as a text, or "" if there is none.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    point : dict of str to ndarray
-        By the names of the value variables.
+    `point`: dict of str to ndarray by the names of the value variables.
     """
     steps, values = _forward(model, point)
     cotangents = {steps[-1][0].outputs[0]: np.ones(())}
@@ -68,10 +64,7 @@ def _forward(model: Any, point: Mapping[str, Any]) -> Any:
 def _differentiate(node: Any, compute: Any, floats: Any, values: Any, cotangents: Any) -> Any:
     """Add to the `cotangents` what JAX gives for the operands of a node.
 
-    Returns
-    -------
-    str
-        If it is not finite, a text that says so.
+    Returns: if it is not finite, a text that says so.
     """
     import jax
     import jax.numpy as jnp

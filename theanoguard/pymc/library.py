@@ -22,21 +22,11 @@ def inside_library(model: Any, variable: Any, evaluate: Callable, mode: str = ""
     Its log-density is computed again, at the first element where it or its gradient is bad, of
     numbers instead of the model's parameters.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    variable : Variable
-        A random variable, or a potential.
-    evaluate : callable
-        From a list of variables to their values at the point, by variable.
-    mode : str
-        PyTensor's name of a mode, if another one than the default computes the bad value.
-
-    Returns
-    -------
-    dict
-        ``data`` and ``numpy_alone`` of a :class:`BadTerm`.  Nothing if the distribution is not
-        PyMC's own, or is not at fault.
+    - `variable`: a random variable, or a potential.
+    - `evaluate`: callable from a list of variables to their values at the point, by variable.
+    - `mode`: PyTensor's name of a mode, if another one than the default computes the bad value.
+    - Returns: ``data`` and ``numpy_alone`` of a :class:`BadTerm`.  Nothing if the distribution is
+      not PyMC's own, or is not at fault.
     """
     import pymc
 

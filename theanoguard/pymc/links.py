@@ -29,26 +29,16 @@ from theanoguard.pymc.support import is_compound, support_of
 
 @dataclass(frozen=True)
 class Domain:
-    """The domain of a parameter.
+    """The domain of a parameter."""
 
-    Parameters
-    ----------
-    text : str
-        How PyMC writes it, with ``{}`` for the parameter.
-    holds : callable
-    priors : tuple of str
-        Distributions of such numbers.
-    link : str
-        The function of ``pm.math`` whose values lie in it.
-    inside : str
-        How the domain without its bounds is written.
-    bounds : tuple of int
-    """
-
+    #: How PyMC writes it, with ``{}`` for the parameter.
     text: str
     holds: Callable[[Any], Any]
+    #: Distributions of such numbers.
     priors: tuple[str, ...]
+    #: The function of ``pm.math`` whose values lie in it.
     link: str
+    #: How the domain without its bounds is written.
     inside: str = "{} > 0"
     bounds: tuple[int, ...] = (0,)
 
@@ -106,17 +96,9 @@ WITH_LOGIT = {"Bernoulli": "pm.Bernoulli", "Binomial": "pm.Binomial"}
 
 @dataclass(frozen=True)
 class Fault:
-    """A parameter of a distribution that is outside of its domain.
+    """A parameter of a distribution that is outside of its domain."""
 
-    Parameters
-    ----------
-    check : str
-        The condition with the number, in the parameters of the model; "" where it is PyMC's.
-    advice : str
-    parameter : Variable
-    remedy : Remedy or None
-    """
-
+    #: The condition with the number, in the parameters of the model; "" where it is PyMC's.
     check: str
     advice: str
     parameter: Any
@@ -125,19 +107,13 @@ class Fault:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change of a model that keeps a parameter in its domain.
+    """A change of a model that keeps a parameter in its domain."""
 
-    Parameters
-    ----------
-    kind : {"prior", "link"}
-    name : str
-        The variable that gets another prior, or the parameter that gets a link.
-    by : str
-        The distribution, or the function of ``pm.math``.
-    """
-
+    #: One of "prior", "link".
     kind: str
+    #: The variable that gets another prior, or the parameter that gets a link.
     name: str
+    #: The distribution, or the function of ``pm.math``.
     by: str
 
     def __str__(self) -> str:
@@ -157,24 +133,12 @@ def fault_of(
 
     Or, of checks that hold, which one lies at a bound of its domain.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    variable : Variable
-        The random variable.
-    condition : str
-        What PyMC's check asks for, such as ``"sigma > 0"``.
-    evaluate : callable
-        From a list of variables to their values at the point, by variable.
-    number : str
-        What fails it, such as ``" (it is -1.0)"``.
-    at : ndarray of bool or None
-        If no check fails, where the log-density is -inf.
-
-    Returns
-    -------
-    Fault or None
-        None if no parameter that the model computes is outside of its domain.
+    - `variable`: the random variable.
+    - `condition`: what PyMC's check asks for, such as ``"sigma > 0"``.
+    - `evaluate`: callable from a list of variables to their values at the point, by variable.
+    - `number`: what fails it, such as ``" (it is -1.0)"``.
+    - `at`: if no check fails, where the log-density is -inf.
+    - Returns: None if no parameter that the model computes is outside of its domain.
     """
     domains = {m[1]: d for d in DOMAINS for m in re.finditer(d.pattern, condition)}
     own = OTHER_PARAMETERS.get(distribution_of(variable), {})
@@ -466,11 +430,7 @@ NO_BOUND = "A bound in a log-density would change the posterior."
 def without_clamp(explanation: Any, model: Any = None) -> Any:
     """Return an explanation whose advice does not bound a number inside of a log-density.
 
-    Parameters
-    ----------
-    explanation : Explanation or None
-    model : pymc.Model or None
-        Whose variables the advice can name.
+    `model`: pymc.Model or None whose variables the advice can name.
     """
     if explanation is None:
         return None
@@ -489,11 +449,7 @@ def beyond_support(explanation: Any, element: str) -> Any:
 
     None if the condition on the number of this value is not known.
 
-    Parameters
-    ----------
-    explanation : Explanation
-    element : str
-        The observed value.
+    `element`: the observed value.
     """
     condition = None if explanation.meaning is None else explanation.meaning.condition
     hint = explanation.cause.hint

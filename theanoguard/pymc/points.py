@@ -93,10 +93,7 @@ def of_draws(model: Any, outputs: Sequence[Any]) -> Callable:
 def pymc_of(function: str, model: Any) -> Any:
     """Return PyMC, for a function that takes a model of it.
 
-    Raises
-    ------
-    ImportError, TypeError
-        If it is not installed, or if `model` is not a model.
+    Raises ``ImportError``, ``TypeError``: if it is not installed, or if `model` is not a model.
     """
     try:
         import pymc
@@ -171,20 +168,14 @@ def _values(pymc: Any, model: Any, draw: Callable | None) -> tuple[Point, dict[A
 
 @dataclass(frozen=True)
 class Broken:
-    """A trajectory that diverged.
+    """A trajectory that diverged."""
 
-    Parameters
-    ----------
-    key : tuple of str, int, int
-        Group of the trace, chain and draw.
-    proposal : dict of str to ndarray
-        The draw: a point of the trajectory from before it broke.
-    start, end : dict of str to ndarray or None
-        The last sound point, and the point of too much energy.  None if the trace has none.
-    """
-
+    #: Group of the trace, chain and draw.
     key: tuple[str, int, int]
+    #: The draw: a point of the trajectory from before it broke.
     proposal: Any
+    #: `start`, `end`: the last sound point, and the point of too much energy.  None if the trace
+    #: has none.
     start: Any = None
     end: Any = None
 

@@ -25,23 +25,15 @@ FLAT = ("Flat", "HalfFlat", "FlatRV", "HalfFlatRV")
 
 @dataclass(frozen=True)
 class Improper:
-    """Free variables along which the log-density does not fall.
+    """Free variables along which the log-density does not fall."""
 
-    Parameters
-    ----------
-    moves : tuple of str
-        How they move as `t` grows, such as ``"a + t"`` and ``"b / t"``.
-    variable : str
-        The first of them.
-    to : float
-        How far `t` was followed.
-    change : float
-        Of the log-density, over the last step.
-    """
-
+    #: How they move as `t` grows, such as ``"a + t"`` and ``"b / t"``.
     moves: tuple[str, ...]
+    #: The first of them.
     variable: str
+    #: How far `t` was followed.
     to: float
+    #: Of the log-density, over the last step.
     change: float
     source: SourceLine | None = None
 
@@ -64,13 +56,9 @@ def rays(
 ) -> Iterator[Improper]:
     """Yield the directions of flat priors along which the log-density does not fall.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    points : sequence of dict
-        Draws from the prior, at which the log-density is finite.
-    height_at, slopes_at : callable
-        From a point to the log-density, and to its gradient by the continuous values.
+    - `points`: draws from the prior, at which the log-density is finite.
+    - `height_at`, `slopes_at`: callable from a point to the log-density, and to its gradient by the
+      continuous values.
     """
     flat = flat_priors(model)
     told: set[str] = set()
@@ -94,23 +82,14 @@ def rays(
 
 @dataclass(frozen=True)
 class _Column:
-    """One way to move a flat variable: an element of its value, or the logarithm of its size.
+    """One way to move a flat variable: an element of its value, or the logarithm of its size."""
 
-    Parameters
-    ----------
-    rv, value : str
-        Names of the variable and of its value variable.
-    at : tuple of int, or Ellipsis
-    is_size : bool
-    is_log : bool
-        Whether the value is the logarithm of the variable.
-    shown : str
-    """
-
+    #: `rv`, `value`: names of the variable and of its value variable.
     rv: str
     value: str
     at: Any
     is_size: bool
+    #: Whether the value is the logarithm of the variable.
     is_log: bool
     shown: str
 

@@ -189,25 +189,16 @@ def _fitting(original: Wrapped) -> Wrapped:
 
 @dataclass(frozen=True)
 class Told:
-    """A point that a step method has rejected, as the process of its chain sends it.
+    """A point that a step method has rejected, as the process of its chain sends it."""
 
-    Parameters
-    ----------
-    joined : pymc.blocking.RaveledVars
-        The values of the variables of the step method.
-    others : dict of str to ndarray
-        The values of the other variables.
-    logp : float
-    gradient : ndarray
-        By `joined`; empty if the step method computes none.
-    floor : float
-        The log-density below which the step method rejects a point for its energy.
-    """
-
+    #: The values of the variables of the step method.
     joined: Any
+    #: The values of the other variables.
     others: dict[str, np.ndarray]
     logp: float
+    #: By `joined`; empty if the step method computes none.
     gradient: np.ndarray
+    #: The log-density below which the step method rejects a point for its energy.
     floor: float
 
     def ending(self, where: Where) -> Ending:

@@ -43,31 +43,20 @@ UNNAMED = "a constant of shape"
 
 @dataclass(frozen=True)
 class Family:
-    """A family of distributions that have a scale, and most of them a location.
+    """A family of distributions that have a scale, and most of them a location."""
 
-    Parameters
-    ----------
-    name : str
-        PyMC's distribution of the standard variable.
-    location : int or None
-        Which parameter it is.
-    scale : int
-    others : tuple of (str, int)
-        Other parameters of the standard distribution.
-    of_vectors : bool
-        Whether the scale is a covariance.
-    of_logarithms : bool
-        Whether location and scale are the ones of the variable's logarithm.
-    transform : str
-        The one of the variable, if the family has one.
-    """
-
+    #: PyMC's distribution of the standard variable.
     name: str
+    #: Which parameter it is.
     location: int | None = 0
     scale: int = 1
+    #: Other parameters of the standard distribution.
     others: tuple[tuple[str, int], ...] = ()
+    #: Whether the scale is a covariance.
     of_vectors: bool = False
+    #: Whether location and scale are the ones of the variable's logarithm.
     of_logarithms: bool = False
+    #: The one of the variable, if the family has one.
     transform: str = ""
 
 
@@ -87,23 +76,16 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Scale:
-    """The scale of a prior, which depends on free random variables.
+    """The scale of a prior, which depends on free random variables."""
 
-    Parameters
-    ----------
-    child : Variable
-        The random variable with this prior.
-    location, scale : Variable
-        The scale is a covariance if the family has one.  The location is None if it has none.
-    family : Family
-    dims : tuple of str
-        The named dimensions of the child.
-    """
-
+    #: The random variable with this prior.
     child: Any
+    #: `location`, `scale`: the scale is a covariance if the family has one.  The location is None
+    #: if it has none.
     location: Any
     scale: Any
     family: Family
+    #: The named dimensions of the child.
     dims: tuple[str, ...] = ()
 
     @property
@@ -311,20 +293,13 @@ def same_density(model: Any, other: Any, changed: list[Scale]) -> bool:
 
 @dataclass(frozen=True)
 class Mixing:
-    """How well chains have mixed.
-
-    Parameters
-    ----------
-    n_divergent, n_draws : int
-    ess : float
-        The smallest effective sample size of all elements of the free variables.
-    rhat : float
-        The largest one.
-    """
+    """How well chains have mixed."""
 
     n_divergent: int
     n_draws: int
+    #: The smallest effective sample size of all elements of the free variables.
     ess: float = np.nan
+    #: The largest one.
     rhat: float = np.nan
 
     def __str__(self) -> str:

@@ -10,24 +10,16 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Support:
-    """Where a distribution has a density.
+    """Where a distribution has a density."""
 
-    Parameters
-    ----------
-    text : str
-        With ``{y}`` for the name of the variable.
-    holds : callable
-        ``holds(values, *parameters)`` returns which observed values lie inside; for a distribution
-        of vectors, one truth value for each.
-    names : tuple of str
-        What the text calls the parameters; empty for those that it does not name.
-    sizes : tuple of str
-        What it calls the lengths of their last axes.
-    """
-
+    #: With ``{y}`` for the name of the variable.
     text: str
+    #: ``holds(values, *parameters)`` returns which observed values lie inside; for a distribution
+    #: of vectors, one truth value for each.
     holds: Callable
+    #: What the text calls the parameters; empty for those that it does not name.
     names: tuple[str, ...] = ()
+    #: What it calls the lengths of their last axes.
     sizes: tuple[str, ...] = ()
 
 

@@ -24,14 +24,8 @@ def n_bad_with(model: Any, term: str, remedy: Remedy, points: Sequence[Point]) -
 
     None if the distribution of the term is not PyMC's own.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    term : str
-        Name of an observed variable.
-    remedy : Remedy
-    points : sequence of dict
-        Draws from the prior.  With another prior, as many are drawn anew.
+    - `term`: name of an observed variable.
+    - `points`: draws from the prior.  With another prior, as many are drawn anew.
     """
     if remedy.kind == "prior":
         return n_bad_of_prior(_with_prior(model, remedy), len(points))

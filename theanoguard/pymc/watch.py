@@ -52,37 +52,21 @@ MOST = 1000
 
 @dataclass(frozen=True)
 class Ending:
-    """A point at which the log-density, or its gradient, has ended a trajectory or a step.
+    """A point at which the log-density, or its gradient, has ended a trajectory or a step."""
 
-    Parameters
-    ----------
-    point : dict of str to ndarray or None
-        By the names of the value variables.  None if it is not known any more.
-    logp : float
-    gradient : dict of str to ndarray or None
-    where : Where
-    floor : float or None
-        The log-density below which the sampler rejects each point, if the sampler tells it.
-    """
-
+    #: By the names of the value variables.  None if it is not known any more.
     point: Point | None
     logp: float
     gradient: Point | None
     where: Where
+    #: The log-density below which the sampler rejects each point, if the sampler tells it.
     floor: float | None = None
 
 
 class Action:
     """The user's function for events, which may raise to end the run.
 
-    Parameters
-    ----------
-    function : callable
-
-    Attributes
-    ----------
-    raised : Exception or None
-        What the function has raised.
+    `raised`: what the function has raised.
     """
 
     def __init__(self, function: Callable[[GuardEvent], Any]) -> None:

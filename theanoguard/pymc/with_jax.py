@@ -122,16 +122,11 @@ def _blackjax_places(pymc_jax: Any, tune: int) -> list[Patch]:
 def telling(logp_fn: Wrapped, sign: int, report: Wrapped) -> Wrapped:
     """Return a log-density for JAX that calls `report` where it or its gradient is bad.
 
-    Parameters
-    ----------
-    logp_fn : callable
-        ``logp_fn(point)``, with a list of arrays.
-    sign : {1, -1}
-        What makes its value the log-density.
-    report : callable
-        ``report(is_bad, logp, gradient, point, start, iteration)`` on NumPy arrays, with the
-        gradient of the log-density, where the chain has started and the number of its iteration.
-        Inside of ``vmap`` each of them has one more dimension.
+    - `logp_fn`: ``logp_fn(point)``, with a list of arrays.
+    - `sign`: what makes its value the log-density.
+    - `report`: ``report(is_bad, logp, gradient, point, start, iteration)`` on NumPy arrays, with
+      the gradient of the log-density, where the chain has started and the number of its iteration.
+      Inside of ``vmap`` each of them has one more dimension.
     """
     import jax
     import jax.numpy as jnp
@@ -203,11 +198,7 @@ def _quiet() -> Iterator[None]:
 def patches(pymc_jax: Any, guard_of: Callable[[], GuardMode | None]) -> list[Patch]:
     """Return what guards the runs of PyMC's module for JAX.
 
-    Parameters
-    ----------
-    pymc_jax : module
-    guard_of : callable
-        ``guard_of()`` returns the :class:`~theanoguard.GuardMode` that holds, or None.
+    `guard_of`: ``guard_of()`` returns the :class:`~theanoguard.GuardMode` that holds, or None.
     """
     watches = []
     unwatched: list[bool] = []

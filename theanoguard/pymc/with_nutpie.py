@@ -56,11 +56,7 @@ class Recoverable(Exception):
 class Notes:
     """The points that the log-density of one compiled model has told.
 
-    Parameters
-    ----------
-    watch : Watch
-    initvals : dict or None
-        Starting values that are not the model's own, by variable.
+    `initvals`: starting values that are not the model's own, by variable.
     """
 
     def __init__(self, watch: Watch, initvals: Any = None) -> None:
@@ -168,11 +164,7 @@ def patches(
 ) -> list[Patch]:
     """Return what guards the models that nutpie compiles.
 
-    Parameters
-    ----------
-    compile_pymc, nutpie : module
-    guard_of : callable
-        ``guard_of()`` returns the :class:`~theanoguard.GuardMode` that holds, or None.
+    `guard_of`: ``guard_of()`` returns the :class:`~theanoguard.GuardMode` that holds, or None.
     """
     made = []  # the notes of the model that is being compiled
 

@@ -262,11 +262,7 @@ def tree_text(graph: Any, model: GraphModel) -> str:
 
     Marks in the part that is left out stand above the tree.
 
-    Parameters
-    ----------
-    graph : as for :func:`debugprint`
-    model : GraphModel
-        The model of `graph`.
+    `model`: the model of `graph`.
     """
     page = _Page()
     used_ids: dict[Any, str] = {}

@@ -32,22 +32,16 @@ Marks = Mapping[Variable | Apply, Any] | GuardEvent | Sequence[GuardEvent]
 
 @dataclass(frozen=True)
 class Statistics:
-    """Statistics of the last value of a variable.
-
-    Parameters
-    ----------
-    min, max, mean : float or None
-        Over the finite elements.  None if there are none, or for complex values.  If the sum
-        overflows, only the mean is None.
-    n_bad : int
-        Number of NaN and infinite elements.
-    """
+    """Statistics of the last value of a variable."""
 
     dtype: str
     shape: tuple[int | None, ...]
+    #: `min`, `max`, `mean`: over the finite elements.  None if there are none, or for complex
+    #: values.  If the sum overflows, only the mean is None.
     min: float | None
     max: float | None
     mean: float | None
+    #: Number of NaN and infinite elements.
     n_bad: int
 
     def __str__(self) -> str:
@@ -93,44 +87,31 @@ def statistics(value: Any) -> Statistics | None:
 @brief
 @dataclass
 class VariableModel:
-    """A variable of a graph.
+    """A variable of a graph."""
 
-    Parameters
-    ----------
-    key : str
-        ``"n0"``, ``"n1"``, ... in the order of the first visit, as PyTensor 3.3's
-        ``build_graph_model`` counts.
-    kind : {"input", "shared", "constant", "computed"}
-    label : str
-        As PyTensor prints it.
-    type, dtype, shape : str, str or None, list of (int or None) or None
-        The static type.
-    owner : str or None
-        Key of the node that computes it.
-    index : int
-        Its position among the outputs of that node.
-    is_output : bool
-        Whether it is an output of the graph.
-    update_of : str or None
-        Key of the input that it updates.
-    value : str or None
-        For a constant, its shortened value.
-    statistics : Statistics or None
-        Statistics of its last value.
-    """
-
+    #: ``"n0"``, ``"n1"``, ... in the order of the first visit, as PyTensor 3.3's
+    #: ``build_graph_model`` counts.
     key: str
+    #: One of "input", "shared", "constant", "computed".
     kind: str
     name: str | None
+    #: As PyTensor prints it.
     label: str
+    #: `type`, `dtype`, `shape`: the static type.
     type: str
     dtype: str | None
     shape: list[int | None] | None
+    #: Key of the node that computes it.
     owner: str | None = None
+    #: Its position among the outputs of that node.
     index: int = 0
+    #: Whether it is an output of the graph.
     is_output: bool = False
+    #: Key of the input that it updates.
     update_of: str | None = None
+    #: For a constant, its shortened value.
     value: str | None = None
+    #: Statistics of its last value.
     statistics: Statistics | None = None
     events: list[str] = field(default_factory=list)
     provenance: Provenance | None = None
@@ -139,61 +120,43 @@ class VariableModel:
 @brief
 @dataclass
 class NodeModel:
-    """An Apply node of a graph.
+    """An Apply node of a graph."""
 
-    Parameters
-    ----------
-    key : str
-        ``"a0"``, ``"a1"``, ... in the order of the first visit.
-    op, op_type : str
-        The operation as PyTensor prints it, and its class.
-    inputs, outputs : list of str
-        Keys of variables.
-    order : int
-        Position in the order of execution.
-    seconds : float or None
-        Time spent in it.
-    inner : dict of str to GraphModel
-        Its inner graphs by name.
-    written : str or None
-        In the graph as the user wrote it, the expression.
-    """
-
+    #: ``"a0"``, ``"a1"``, ... in the order of the first visit.
     key: str
+    #: `op`, `op_type`: the operation as PyTensor prints it, and its class.
     op: str
     op_type: str
+    #: `inputs`, `outputs`: keys of variables.
     inputs: list[str]
     outputs: list[str]
+    #: Position in the order of execution.
     order: int
     destroy_map: dict[int, list[int]] = field(default_factory=dict)
     view_map: dict[int, list[int]] = field(default_factory=dict)
+    #: Time spent in it.
     seconds: float | None = None
     calls: int | None = None
     provenance: Provenance | None = None
     events: list[str] = field(default_factory=list)
+    #: Its inner graphs by name.
     inner: dict[str, "GraphModel"] = field(default_factory=dict)
+    #: In the graph as the user wrote it, the expression.
     written: str | None = None
 
 
 @dataclass(repr=False)
 class GraphModel:
-    """A graph as plain data.
+    """A graph as plain data."""
 
-    Parameters
-    ----------
-    inputs, outputs : list of str
-        Keys of variables.
-    name : str or None
-        Name of the function.
-    objects : dict of str to object
-        The live variable or node behind each key; not part of the JSON form.
-    """
-
+    #: `inputs`, `outputs`: keys of variables.
     inputs: list[str]
     outputs: list[str]
     variables: dict[str, VariableModel]
     nodes: dict[str, NodeModel]
+    #: Name of the function.
     name: str | None = None
+    #: The live variable or node behind each key; not part of the JSON form.
     objects: dict[str, Any] = field(
         default_factory=dict, repr=False, compare=False, metadata={"json": False}
     )
@@ -246,10 +209,7 @@ class GraphModel:
     def from_dict(cls, data: Mapping[str, Any]) -> "GraphModel":
         """The model that :meth:`to_dict` was called on, without its live objects.
 
-        Raises
-        ------
-        ValueError
-            If `data` was written under another schema.
+        Raises ``ValueError``: if `data` was written under another schema.
         """
         if data.get("schema") != SCHEMA:
             raise ValueError(
@@ -274,25 +234,14 @@ def graph_model(
 ) -> GraphModel:
     """Gather the model of a graph.
 
-    Parameters
-    ----------
-    graph : Variable, Apply, Function, FunctionGraph or list of these
-    values : mapping of Variable to array_like or Statistics, optional
-        Last values, by variable.
-    events : mapping of Variable or Apply to object, GuardEvent or list of GuardEvent, optional
-        The variables and nodes to mark, and the mark of each: the ``str`` of the object.  A list
-        gives several marks.  A `GuardEvent` marks the variable or node that it names.  An event
-        from an inner graph marks the node that has the inner graph.
-    times : mapping of Apply to float, optional
-        Seconds spent in each node.  For a function compiled with ``profile=True``, the times are
-        read from its profile.
-    with_provenance : bool
-        Whether to look up where nodes come from.
-
-    Raises
-    ------
-    TypeError
-        If `graph` has another type.
+    - `values`: last values, by variable.
+    - `events`: the variables and nodes to mark, and the mark of each: the ``str`` of the object.  A
+      list gives several marks.  A `GuardEvent` marks the variable or node that it names.  An event
+      from an inner graph marks the node that has the inner graph.
+    - `times`: seconds spent in each node.  For a function compiled with ``profile=True``, the times
+      are read from its profile.
+    - `with_provenance`: whether to look up where nodes come from.
+    - Raises ``TypeError``: if `graph` has another type.
 
     Examples
     --------

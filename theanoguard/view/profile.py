@@ -19,37 +19,25 @@ from theanoguard.view.model import graph_model
 @brief
 @dataclass(frozen=True)
 class ProfileRow:
-    """Time and memory of one node.
+    """Time and memory of one node."""
 
-    Parameters
-    ----------
-    node : Apply
-        The node itself.
-    order : int
-        Position in the order of execution.
-    seconds : float
-        Total time.
-    percent : float
-        Percentage of the time of all nodes.
-    impl : {"C", "Py"}
-    bytes : int or None
-        Bytes newly allocated for the outputs in the last call.  Views and outputs computed in
-        place do not count.  None if the shapes are not known.
-    name : str or None
-        Name of the output, or the expression that it equals.
-    source : SourceLine or None
-        The user's line.
-    """
-
+    #: The node itself.
     node: Apply
     op: str
+    #: Position in the order of execution.
     order: int
+    #: Total time.
     seconds: float
+    #: Percentage of the time of all nodes.
     percent: float
     calls: int
     impl: Literal["C", "Py"]
+    #: Bytes newly allocated for the outputs in the last call.  Views and outputs computed in place
+    #: do not count.  None if the shapes are not known.
     bytes: int | None
+    #: Name of the output, or the expression that it equals.
     name: str | None
+    #: The user's line.
     source: SourceLine | None
 
     @property
@@ -61,23 +49,15 @@ class ProfileRow:
 @brief
 @dataclass(frozen=True, repr=False)
 class Profile:
-    """The Apply table and the memory table of a function.
+    """The Apply table and the memory table of a function."""
 
-    Parameters
-    ----------
-    rows : tuple of ProfileRow
-        In descending order of time.
-    calls : int
-        Calls of the function.
-    seconds : float
-        Time spent in these calls.
-    name : str or None
-        Name of the function.
-    """
-
+    #: In descending order of time.
     rows: tuple[ProfileRow, ...]
+    #: Calls of the function.
     calls: int
+    #: Time spent in these calls.
     seconds: float
+    #: Name of the function.
     name: str | None = None
 
     def by_time(self) -> tuple[ProfileRow, ...]:

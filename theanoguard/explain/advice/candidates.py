@@ -46,95 +46,64 @@ from theanoguard.stable.patterns import Build, New, squared_base
 
 @dataclass(frozen=True)
 class Remedy:
-    """Another way to compute a variable of the graph as built.
+    """Another way to compute a variable of the graph as built."""
 
-    Parameters
-    ----------
-    spot : Spot
-        The operation that the remedy is for.
-    text : str
-        What to write, such as ``"{pt}.special.log_softmax({x}, axis=1)"``, with ``{x}`` for `x` and
-        ``{pt}`` for PyTensor's module; with `in_words`, what to compute.
-    builders : dict of Variable to callable
-        The variables that are computed differently, as
-        :func:`theanoguard.stable.patterns.rebuild` takes them.
-    x : Variable or None
-        The variable that the new expression is computed from.
-    operand : int or None
-        Position of the operand that the remedy changes, if it changes only one operand.
-    in_words : bool
-        Whether `text` is no code, because the remedy changes several lines.
-    keyword : str
-        An argument with its value, such as ``"jitter=1e-10"``, with which a function of a library
-        does the same.
-    changes : str
-        What it changes, as a sentence with ``{x}``, if it is not the same function.
-    moves : bool
-        Whether it changes all values, and not only those that have no value.
-    one_sign : bool
-        Whether it is the same function only for numbers of the sign that they have.
-    views : tuple of Apply
-        As for :class:`~theanoguard.explain.advice.exact.Form`.
-    larger : dict of Variable to callable
-        The same change with a larger number, which must give the same results.
-    around : tuple of Variable
-        A variable that is the same function, if the changed variable is not, and the changed one.
-    edits : tuple of Edit
-        The expressions to write, where the remedy is not one expression of `x`.
-    otherwise : bool
-        Whether the line has also built variables of which this is not the formula.
-    """
-
+    #: The operation that the remedy is for.
     spot: Any = field(repr=False)
+    #: What to write, such as ``"{pt}.special.log_softmax({x}, axis=1)"``, with ``{x}`` for `x` and
+    #: ``{pt}`` for PyTensor's module; with `in_words`, what to compute.
     text: str
+    #: The variables that are computed differently, as :func:`theanoguard.stable.patterns.rebuild`
+    #: takes them.
     builders: dict = field(repr=False)
+    #: The variable that the new expression is computed from.
     x: Any = field(default=None, repr=False)
+    #: Position of the operand that the remedy changes, if it changes only one operand.
     operand: int | None = None
+    #: Whether `text` is no code, because the remedy changes several lines.
     in_words: bool = False
+    #: An argument with its value, such as ``"jitter=1e-10"``, with which a function of a library
+    #: does the same.
     keyword: str = ""
+    #: What it changes, as a sentence with ``{x}``, if it is not the same function.
     changes: str = ""
+    #: Whether it changes all values, and not only those that have no value.
     moves: bool = False
+    #: Whether it is the same function only for numbers of the sign that they have.
     one_sign: bool = False
+    #: As for :class:`~theanoguard.explain.advice.exact.Form`.
     views: tuple = ()
+    #: The same change with a larger number, which must give the same results.
     larger: dict = field(default_factory=dict, repr=False)
+    #: A variable that is the same function, if the changed variable is not, and the changed one.
     around: tuple = ()
+    #: The expressions to write, where the remedy is not one expression of `x`.
     edits: tuple = ()
+    #: Whether the line has also built variables of which this is not the formula.
     otherwise: bool = False
 
 
 @dataclass(frozen=True)
 class _Guarded:
-    """A change to one operand of an operation.
-
-    Parameters
-    ----------
-    template : str
-        As for :func:`~theanoguard.explain.advice.exact.run`.
-    sizes : tuple of float
-        They are tried in order, from the smallest change of the values to the largest.
-    when : callable
-        Whether the values of the operands allow the change.
-    within : tuple of float or None
-        The operand must lie within these ends by the way it is computed.  So it can reach the edge
-        of a domain, and never cross it.
-    changes : str
-        What changes, with ``{x}`` for the operand; empty for a change that only undoes rounding.
-    keyword : str
-        The argument of a library's function that takes the number.
-    steady : bool
-        Whether the results must not depend on the small number: a quotient by it may be huge.
-    make : callable or None
-        Does what the code does, if not by running it.
-    """
+    """A change to one operand of an operation."""
 
     operand: int
+    #: As for :func:`~theanoguard.explain.advice.exact.run`.
     template: str
+    #: They are tried in order, from the smallest change of the values to the largest.
     sizes: tuple = (0.0,)
+    #: Whether the values of the operands allow the change.
     when: Callable = lambda values: True
+    #: The operand must lie within these ends by the way it is computed.  So it can reach the edge
+    #: of a domain, and never cross it.
     within: tuple | None = None
+    #: What changes, with ``{x}`` for the operand; empty for a change that only undoes rounding.
     changes: str = ""
+    #: The argument of a library's function that takes the number.
     keyword: str = ""
+    #: Whether the results must not depend on the small number: a quotient by it may be huge.
     steady: bool = False
+    #: Does what the code does, if not by running it.
     make: Callable | None = None
 
     def applied(self, x: Variable, size: float) -> Variable:

@@ -53,32 +53,22 @@ Code: TypeAlias = tuple[str, Variable]
 
 @dataclass(frozen=True)
 class Form:
-    """Another way to write a variable.
+    """Another way to write a variable."""
 
-    Parameters
-    ----------
-    template : str
-        What to write, with ``{x}`` for the name of `x` and ``{pt}`` for PyTensor's module.
-    x : Variable
-        The variable that the form is computed from.
-    build : callable
-        ``build(new)``, as :func:`theanoguard.stable.patterns.rebuild` takes it.
-    of_derivative : bool
-        Whether it gives a value where the formula has none, so that it is only a remedy for the
-        derivative.
-    one_sign : bool
-        Whether it is the same function only for numbers of one sign, such as the factors of a
-        product whose logarithm is taken.
-    views : tuple of Apply
-        Indexing and views that the user's code applies before, and the form after, as in
-        ``log_softmax(z)[rows, y]`` for ``log(softmax(z)[rows, y])``.  The template has no index.
-    """
-
+    #: What to write, with ``{x}`` for the name of `x` and ``{pt}`` for PyTensor's module.
     template: str
+    #: The variable that the form is computed from.
     x: Variable
+    #: ``build(new)``, as :func:`theanoguard.stable.patterns.rebuild` takes it.
     build: Build
+    #: Whether it gives a value where the formula has none, so that it is only a remedy for the
+    #: derivative.
     of_derivative: bool = False
+    #: Whether it is the same function only for numbers of one sign, such as the factors of a
+    #: product whose logarithm is taken.
     one_sign: bool = False
+    #: Indexing and views that the user's code applies before, and the form after, as in
+    #: ``log_softmax(z)[rows, y]`` for ``log(softmax(z)[rows, y])``.  The template has no index.
     views: tuple[Apply, ...] = ()
 
 

@@ -16,14 +16,10 @@ def formula_for(
 ) -> tuple[str, str] | None:
     """Return the code of an accurate formula, and the expression that it replaces, or None.
 
-    Parameters
-    ----------
-    variable : Variable
-        Of the graph.  The formula may be one of a variable that is computed from it.
-    replay : Replay
-        Knows the values at which it is inaccurate.
-    seconds : float
-        Limit of processor time.
+    - `variable`: variable of the graph.  The formula may be one of a variable that is computed from
+      it.
+    - `replay`: knows the values at which it is inaccurate.
+    - `seconds`: limit of processor time.
     """
     with failures():
         return attempt("a formula", None, _formula_for, graph, variable, replay, seconds)

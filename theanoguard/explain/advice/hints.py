@@ -40,11 +40,7 @@ GENERAL = {
 def with_outcome(hint: Hint, outcome: Any, meaning: Meaning) -> Hint:
     """Return the hint with what was found out and tried instead of the general advice.
 
-    Parameters
-    ----------
-    outcome : Outcome
-    meaning : Meaning
-        Its sentence says already what happened.
+    `meaning`: its sentence says already what happened.
     """
     if outcome.grade == "changes" and meaning.settled:
         outcome = replace(outcome, text="", change=(), grade="")
@@ -823,9 +819,7 @@ def with_hint(cause: Cause, unless: Collection[str] = ()) -> Cause:
 def came_in(role: str, array: np.ndarray, bad: np.ndarray) -> Hint:
     """Return the hint for a bad value that came in from outside.
 
-    Parameters
-    ----------
-    role : {"input", "shared", "constant", "folded"}
+    `role`: one of "input", "shared", "constant", "folded".
 
     Examples
     --------

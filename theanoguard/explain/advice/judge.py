@@ -42,15 +42,10 @@ MAX_BAD = 3
 
 @dataclass(frozen=True)
 class Number:
-    """The exact value of an element: a ball of :mod:`theanoguard._exact`, and its kind.
-
-    Parameters
-    ----------
-    ball : arb
-    kind : {"number", "none", "infinite", "unknown"}
-    """
+    """The exact value of an element: a ball of :mod:`theanoguard._exact`, and its kind."""
 
     ball: Any
+    #: One of "number", "none", "infinite", "unknown".
     kind: str
 
     @property
@@ -112,11 +107,7 @@ def exact_elements(
 ) -> list[Number]:
     """Return the exact values of elements of some variables.
 
-    Parameters
-    ----------
-    given : mapping of Variable to value
-    live : callable
-        Returns the value of a variable in floating point, from which decisions are taken.
+    `live`: returns the value of a variable in floating point, from which decisions are taken.
     """
     variables, indices = [v for v, _ in elements], [index for _, index in elements]
     found = evaluate(variables, given, live=live, elements=indices, work=WORK, most_bits=most_bits)
@@ -138,12 +129,8 @@ def _is_draw(variable: Any) -> bool:
 class Judge:
     """The exact values of the outputs that a bad value reaches, and what follows from them.
 
-    Parameters
-    ----------
-    spot : Spot
-        The user's operation that made the bad value, or that has no finite derivative.
-    place : Place, optional
-        The element that it made, if it is known.
+    - `spot`: the user's operation that made the bad value, or that has no finite derivative.
+    - `place`: the element that it made, if it is known.
     """
 
     def __init__(self, built: AsBuilt, spot: Spot, place: Place | None = None):
@@ -307,16 +294,10 @@ class Judge:
         The form is compared with the exact value of the variable at :data:`SAMPLES` inputs or more:
         the values of the operands times 1e-3 to 1e3, with both signs, and zeros.
 
-        Parameters
-        ----------
-        build : callable
-            As :func:`theanoguard.stable.patterns.rebuild` takes it.
-        one_sign : collection of Variable
-            Operands whose numbers keep the sign that they have.
-        spot : Spot, optional
-            Knows the values, if they are those of another graph.
-        new : mapping of Variable to value, optional
-            The values of operands that are not in the graph.
+        - `build`: as :func:`theanoguard.stable.patterns.rebuild` takes it.
+        - `one_sign`: operands whose numbers keep the sign that they have.
+        - `spot`: knows the values, if they are those of another graph.
+        - `new`: the values of operands that are not in the graph.
         """
         replay = (spot or self.spot).replay
         reached, nodes = set(operands), toposort([variable])

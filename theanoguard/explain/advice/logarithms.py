@@ -61,10 +61,7 @@ Rule = Callable[[Variable, "InLogs"], tuple[str, str] | None]
 class InLogs:
     """The logarithm of a variable of the graph as built, from the logarithms of its parts.
 
-    Parameters
-    ----------
-    known : mapping of Variable to Variable, optional
-        Variables whose logarithms are known, and the variables that hold these.
+    `known`: variables whose logarithms are known, and the variables that hold these.
 
     Examples
     --------

@@ -75,16 +75,10 @@ def meaning_of(
 ) -> Meaning:
     """Return what a fault means.
 
-    Parameters
-    ----------
-    cause : Cause
-        The cause as the report shows it.
-    fact : str
-        A sentence on the derivative, for a gradient.
-    updated : collection of Variable
-        The shared variables that the function updates.
-    name_of_output : callable
-        Returns how the report names an output of the graph as built.
+    - `cause`: the cause as the report shows it.
+    - `fact`: a sentence on the derivative, for a gradient.
+    - `updated`: the shared variables that the function updates.
+    - `name_of_output`: returns how the report names an output of the graph as built.
     """
     if cause.kind == "big":
         return _big(judge)

@@ -41,18 +41,12 @@ _CHOOSES = (ps.ScalarMaximum, ps.ScalarMinimum, ps.Clip, ps.Switch)
 
 @dataclass(frozen=True)
 class Part:
-    """Elements of a variable: one, or a slice of them.
+    """Elements of a variable: one, or a slice of them."""
 
-    Parameters
-    ----------
-    scope : Scope
-        The execution of the graph of the variable.
-    index : tuple
-        As NumPy takes it.
-    """
-
+    #: The execution of the graph of the variable.
     scope: Scope
     variable: Variable
+    #: As NumPy takes it.
     index: tuple
 
     @property
@@ -69,42 +63,28 @@ class Part:
 
 @dataclass(frozen=True)
 class End:
-    """Where the way of a number ends.
+    """Where the way of a number ends."""
 
-    Parameters
-    ----------
-    leaf : Part or None
-        The input, shared variable or constant; None if the way ends at an operation.
-    text : str
-        A sentence on what was found on the way; empty if there is nothing to say.
-    kept : str
-        What to do about it.
-    general : bool
-        As for :class:`~theanoguard.explain.facts.records.Meaning`.
-    settled : bool
-        As there.
-    condition : Condition or None
-        As there.
-    parts : tuple of Part
-        The inputs among the operands of a difference that decides the number.
-    """
-
+    #: The input, shared variable or constant; None if the way ends at an operation.
     leaf: Part | None
+    #: A sentence on what was found on the way; empty if there is nothing to say.
     text: str = ""
+    #: What to do about it.
     kept: str = ""
+    #: As for :class:`~theanoguard.explain.facts.records.Meaning`.
     general: bool = True
+    #: As there.
     settled: bool = False
+    #: As there.
     condition: Condition | None = None
+    #: The inputs among the operands of a difference that decides the number.
     parts: tuple[Part, ...] = ()
 
 
 class Origins:
     """The way of a number upstream, in the graph as built.
 
-    Parameters
-    ----------
-    updated : collection of Variable
-        The shared variables that the function updates.
+    `updated`: the shared variables that the function updates.
     """
 
     def __init__(self, judge: Judge, updated: Collection[Variable]):
@@ -119,10 +99,8 @@ class Origins:
     def of(self, place: Place, domain: Domain | None = None) -> End:
         """Return where an element came from, and what keeps it inside.
 
-        Parameters
-        ----------
-        domain : Domain or None
-            Where it has to lie; None for an argument at which only a derivative does not exist.
+        `domain`: where it has to lie; None for an argument at which only a derivative does not
+        exist.
         """
         start = Part(self.spot.scope, place.variable, place.index)
         self._domain = domain

@@ -58,22 +58,12 @@ def range_of(
 
     An end is a number that the other inputs of the call do not move, or one of these inputs.
 
-    Parameters
-    ----------
-    place : Place
-        The element that has to lie in the domain.  If the input is a single number, all elements
-        of the variable have to.
-    leaf, index : Variable, tuple
-        The input, and its element.
-    built : AsBuilt
-        Its outputs are no NaN inside of the range, if they are quickly computed.
-    updated : collection of Variable
-        The shared variables that change from call to call.
-
-    Returns
-    -------
-    Range or None
-        None if they are unknown, or are no single interval.
+    - `place`: the element that has to lie in the domain.  If the input is a single number, all
+      elements of the variable have to.
+    - `leaf`, `index`: the input, and its element.
+    - `built`: its outputs are no NaN inside of the range, if they are quickly computed.
+    - `updated`: the shared variables that change from call to call.
+    - Returns: None if they are unknown, or are no single interval.
     """
     value = place.scope.replay.value
     is_long = len(list(toposort([place.variable]))) > MAX_NODES or np.size(place.array) > MAX_SIZE

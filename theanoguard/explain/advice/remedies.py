@@ -41,42 +41,27 @@ logger = logging.getLogger("theanoguard")
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of trying remedies.
+    """The result of trying remedies."""
 
-    Parameters
-    ----------
-    text : str or None
-        A sentence for the user; empty if nothing helps, None if nothing was tried.
-    change : tuple of str
-        The user's old and new lines, in turn, or nothing.
-    fact : str
-        A sentence on the derivative, if a gradient is bad.
-    node : Apply or None
-        The operation of the graph as built on which remedies were tried.
-    spots : tuple of Spot
-        The operations of the graph as built that made the bad values.
-    cause : Cause or None
-        The cause in the forward pass, if it was taken for one in the gradient.
-    lines : tuple of SourceLine
-        The lines of all forward operations whose derivative may be the bad value, if several may
-        be.
-    judge : Judge or None
-        Knows the exact value of what the call should have returned.
-    grade : {"", "same", "changes"}
-        As for :class:`~theanoguard.explain.advice.hints.Hint`.
-    proposal : str
-        A formula that general advice proposes, and that helps, as a sentence.
-    """
-
+    #: A sentence for the user; empty if nothing helps, None if nothing was tried.
     text: str | None
+    #: The user's old and new lines, in turn, or nothing.
     change: tuple[str, ...] = ()
+    #: A sentence on the derivative, if a gradient is bad.
     fact: str = ""
+    #: The operation of the graph as built on which remedies were tried.
     node: Any = None
+    #: The operations of the graph as built that made the bad values.
     spots: tuple = ()
+    #: The cause in the forward pass, if it was taken for one in the gradient.
     cause: Any = None
+    #: The lines of all forward operations whose derivative may be the bad value, if several may be.
     lines: tuple = ()
+    #: Knows the exact value of what the call should have returned.
     judge: Any = None
+    #: One of "", "same", "changes".  As for :class:`~theanoguard.explain.advice.hints.Hint`.
     grade: str = ""
+    #: A formula that general advice proposes, and that helps, as a sentence.
     proposal: str = ""
 
 

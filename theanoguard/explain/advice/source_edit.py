@@ -154,17 +154,11 @@ def operands_of(node: ast.AST, op: str) -> list[ast.expr] | None:
 
 @dataclass(frozen=True)
 class EditedLines:
-    """Lines of a file before and after an edit.
+    """Lines of a file before and after an edit."""
 
-    Parameters
-    ----------
-    first : int
-        Number of the first line.
-    old, new : tuple of str
-        The lines, without their ends.
-    """
-
+    #: Number of the first line.
     first: int
+    #: `old`, `new`: the lines, without their ends.
     old: tuple[str, ...]
     new: tuple[str, ...]
 

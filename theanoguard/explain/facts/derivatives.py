@@ -14,18 +14,12 @@ from theanoguard.operations.names import op_name
 
 @dataclass(frozen=True)
 class Derivative:
-    """The derivative of an operation.
+    """The derivative of an operation."""
 
-    Parameters
-    ----------
-    where : str
-        The operation.  ``{0}`` and ``{1}`` stand for its operands.
-    edge : callable
-        Returns how far operands are from the point at which the derivative is infinite.
-    """
-
+    #: The operation.  ``{0}`` and ``{1}`` stand for its operands.
     where: str
     formula: str
+    #: Returns how far operands are from the point at which the derivative is infinite.
     edge: Callable = lambda x, *_: np.abs(x)
 
 

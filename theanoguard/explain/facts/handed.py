@@ -18,18 +18,12 @@ from theanoguard.explain.facts.records import Cause, Meaning
 
 @dataclass(frozen=True)
 class Case:
-    """A bad value, and what is asked about it.
-
-    Parameters
-    ----------
-    tell_fate : bool
-        Whether to run the rest of the call, to see whether the bad value survives.
-    impl : {"c", "py", None}
-        The implementation of the operations that the replay runs.
-    """
+    """A bad value, and what is asked about it."""
 
     trip: Trip
+    #: Whether to run the rest of the call, to see whether the bad value survives.
     tell_fate: bool = False
+    #: The implementation of the operations that the replay runs.
     impl: Implementation | None = None
 
     @cached_property
@@ -46,40 +40,27 @@ class Case:
 
 @dataclass(frozen=True)
 class Found:
-    """What the evaluation of a case has found.
-
-    Parameters
-    ----------
-    case : Case
-    outermost : Scope or None
-        The replay of the call; None if it could not begin.
-    first : Origin or None
-        Where the bad value was made; None if the replay did not give one.
-    note : str
-        Why not.
-    """
+    """What the evaluation of a case has found."""
 
     case: Case
+    #: The replay of the call; None if it could not begin.
     outermost: Scope | None = None
+    #: Where the bad value was made; None if the replay did not give one.
     first: Origin | None = None
+    #: Why not.
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The causes of a bad value, and where the path to them ends.
-
-    Parameters
-    ----------
-    cause, deeper : Cause or None
-        As in :class:`~theanoguard.explain.Explanation`, each with a hint if one can be chosen.
-    origin : Origin or None
-        None if the replay did not find it.
-    """
+    """The causes of a bad value, and where the path to them ends."""
 
     found: Found
+    #: `cause`, `deeper`: as in :class:`~theanoguard.explain.Explanation`, each with a hint if one
+    #: can be chosen.
     cause: Cause
     deeper: Cause | None = None
+    #: None if the replay did not find it.
     origin: Origin | None = None
 
     @property
@@ -102,19 +83,13 @@ class Facts:
 
 @dataclass(frozen=True)
 class Advice:
-    """The causes as the user wrote them, with hints that have been tried.
-
-    Parameters
-    ----------
-    cause, deeper : Cause or None
-        As in :class:`~theanoguard.explain.facts.records.Explanation`.
-    meaning : Meaning or None
-        As there.
-    """
+    """The causes as the user wrote them, with hints that have been tried."""
 
     facts: Facts
+    #: `cause`, `deeper`: as in :class:`~theanoguard.explain.facts.records.Explanation`.
     cause: Cause
     deeper: Cause | None = None
+    #: As there.
     meaning: Meaning | None = None
 
     @classmethod

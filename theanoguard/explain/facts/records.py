@@ -31,90 +31,61 @@ SCHEMA = "theanoguard.explanation/2"
 
 @dataclass(frozen=True)
 class Range:
-    """The values of one number for which a condition holds, all others being as in the call.
-
-    Parameters
-    ----------
-    low, high : float
-    low_name, high_name : str
-        The user's name of the number that is this end, if it is the value of a variable.
-    """
+    """The values of one number for which a condition holds, all others being as in the call."""
 
     low: float = -math.inf
     high: float = math.inf
+    #: `low_name`, `high_name`: the user's name of the number that is this end, if it is the value
+    #: of a variable.
     low_name: str = ""
     high_name: str = ""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition that a number of the call does not meet.
+    """A condition that a number of the call does not meet."""
 
-    Parameters
-    ----------
-    expression : str
-        The user's formula of the number.
-    value : number
-    domain : Domain
-        Where the number has to lie.
-    leaf : str
-        The name of the input, shared variable or constant that decides it; empty if none does
-        alone.
-    role : {"", "input", "shared", "constant"}
-    index : tuple of int
-        The element of the leaf.
-    at : number or None
-        Its value; None for a slice.
-    is_own : bool
-        Whether the number is the leaf itself.
-    range : Range or None
-        The values of the leaf for which the condition holds.
-    """
-
+    #: The user's formula of the number.
     expression: str
     value: Any
+    #: Where the number has to lie.
     domain: Domain
+    #: The name of the input, shared variable or constant that decides it; empty if none does alone.
     leaf: str = ""
+    #: One of "", "input", "shared", "constant".
     role: str = ""
+    #: The element of the leaf.
     index: tuple[int, ...] = ()
+    #: Its value; None for a slice.
     at: Any = None
+    #: Whether the number is the leaf itself.
     is_own: bool = False
+    #: The values of the leaf for which the condition holds.
     range: Range | None = None
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """The kind of a fault, and what a report says about it.
+    """The kind of a fault, and what a report says about it."""
 
-    Parameters
-    ----------
-    kind : {"lost", "too large", "none", "harmless", "big", "unknown"}
-        "lost": the formula has a value in exact arithmetic, and the arithmetic loses it.
-        "too large": the value exceeds the dtype.  "none": the formula has no value.  "harmless":
-        all results of the call are finite.  "big": the value only exceeds the threshold.
-    text : str
-        A sentence for the user, or an empty text.
-    origin : str
-        Where a number outside of a domain came from, as a sentence.
-    kept : str
-        What keeps it inside, as sentences, unless there is a remedy.
-    general : bool
-        Whether the general advice of the hint follows if there is no remedy.
-    settled : bool
-        Whether `kept` goes before a remedy that changes the function.
-    condition : Condition or None
-        The condition that a number does not meet, if the formula has no value there.
-    whole : bool
-        Whether the text says all that a hint on the fault says.
-    """
-
+    #: One of "lost", "too large", "none", "harmless", "big", "unknown".  "lost": the formula has a
+    #: value in exact arithmetic, and the arithmetic loses it.  "too large": the value exceeds the
+    #: dtype.  "none": the formula has no value.  "harmless": all results of the call are finite.
+    #: "big": the value only exceeds the threshold.
     kind: str
+    #: A sentence for the user, or an empty text.
     text: str = ""
+    #: Where a number outside of a domain came from, as a sentence.
     origin: str = ""
+    #: What keeps it inside, as sentences, unless there is a remedy.
     kept: str = ""
+    #: Whether the general advice of the hint follows if there is no remedy.
     general: bool = True
+    #: Whether `kept` goes before a remedy that changes the function.
     settled: bool = False
+    #: The condition that a number does not meet, if the formula has no value there.
     condition: Condition | None = None
+    #: Whether the text says all that a hint on the fault says.
     whole: bool = False
 
 
@@ -267,13 +238,9 @@ class Situation:
 
 @dataclass(frozen=True)
 class CameIn:
-    """A bad value that no operation made.
+    """A bad value that no operation made."""
 
-    Parameters
-    ----------
-    role : {"input", "shared", "constant", "folded"}
-    """
-
+    #: One of "input", "shared", "constant", "folded".
     role: str
     array: np.ndarray
     bad: np.ndarray

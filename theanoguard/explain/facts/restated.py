@@ -68,10 +68,7 @@ def restated(cause: Cause, spot: Spot, is_big: Mask) -> Cause:
     `spot`: the operation of the graph as built that made the bad value.
     `is_big`: returns the mask of the elements of an array that the guard reports.
 
-    Returns
-    -------
-    Cause
-        The same cause if the operation of `spot` does not give its value.
+    Returns: the same cause if the operation of `spot` does not give its value.
     """
     if cause.backward or cause.role != "node" or spot.replay.steps != _steps(cause):
         return cause

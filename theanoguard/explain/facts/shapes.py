@@ -26,24 +26,16 @@ Shape = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class Misfit:
-    """Two operands of a node whose shapes do not fit together.
-
-    Parameters
-    ----------
-    operands : tuple of int
-        The positions of the two among the node's inputs.
-    shapes : tuple of tuple
-        Their shapes.
-    axes : tuple of int
-        The axis in question of each, counted from the end.
-    broadcasts : bool
-        Whether a length of 1 would fit if the type stated it.
-    """
+    """Two operands of a node whose shapes do not fit together."""
 
     node: Apply
+    #: The positions of the two among the node's inputs.
     operands: tuple[int, int]
+    #: Their shapes.
     shapes: tuple[Shape, Shape]
+    #: The axis in question of each, counted from the end.
     axes: tuple[int, int]
+    #: Whether a length of 1 would fit if the type stated it.
     broadcasts: bool = False
 
 

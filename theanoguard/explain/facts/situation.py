@@ -33,13 +33,8 @@ def situation_of(
 ) -> Situation:
     """Return the `Situation` of an operation that made `value`.
 
-    Parameters
-    ----------
-    made : Made or None
-        The scalar operation, if the node is elementwise or fused.
-    op : str
-        Name of the operation.
-    value : number
+    - `made`: the scalar operation, if the node is elementwise or fused.
+    - `op`: name of the operation.
     """
     if made is not None:
         operands = made.step.operands
@@ -190,11 +185,7 @@ def _users_op(place: Place, op: Op, step: ScalarStep | None = None) -> str:
 def matrix_text(matrix: Any, op: str = "cholesky") -> str:
     """Return why a matrix cannot be decomposed, as the beginning of a sentence.
 
-    Parameters
-    ----------
-    matrix : ndarray
-    op : str
-        Name of the operation; only some of them need a symmetric matrix.
+    `op`: name of the operation; only some of them need a symmetric matrix.
 
     Examples
     --------

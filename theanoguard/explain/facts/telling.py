@@ -28,13 +28,8 @@ _COMPUTES = (Elemwise, ScalarFromTensor, TensorFromScalar)
 def decisive(name: str, values: Mapping[int, Any], result: Any) -> int:
     """Return the position of the operand that decides the result of an operation most.
 
-    Parameters
-    ----------
-    name : str
-        Name of the operation.
-    values : dict of int to number
-        The operands that may be chosen, by position.
-    result : number
+    - `name`: name of the operation.
+    - `values`: the operands that may be chosen, by position.
 
     Examples
     --------

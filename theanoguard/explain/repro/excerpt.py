@@ -15,10 +15,6 @@ import pytensor
 def pickle_with_source(value: Any) -> tuple[bytes, str]:
     """Pickle a value, with the source of the user's classes and functions that it needs.
 
-    Parameters
-    ----------
-    value : object
-
     Returns
     -------
     data : bytes
@@ -26,10 +22,8 @@ def pickle_with_source(value: Any) -> tuple[bytes, str]:
         Code that defines the classes and functions that come from none of these: Python, PyTensor,
         an installed package.  Empty if there are none.
 
-    Raises
-    ------
-    pickle.PicklingError, AttributeError, TypeError
-        If the value cannot be pickled.
+    Raises ``pickle.PicklingError``, ``AttributeError``, ``TypeError``: if the value cannot be
+    pickled.
 
     Examples
     --------
@@ -70,10 +64,6 @@ def excerpt(objects: Iterable[Any]) -> str:
     """Return the definitions of some objects and of everything that they use in their modules.
 
     It is empty if there are none.  Objects without source are left out.
-
-    Parameters
-    ----------
-    objects : iterable of class or function
     """
     wanted: dict[str, list[str]] = {}
     for obj in objects:

@@ -37,32 +37,21 @@ from theanoguard.operations.names import INFIX, op_name, shown_op
 
 @dataclass(frozen=True)
 class Repro:
-    """The contents of a standalone script; plain data.
+    """The contents of a standalone script; plain data."""
 
-    Parameters
-    ----------
-    arrays : dict of str to ndarray
-        The sound operands, by the name of their variable in the script.
-    names : dict of str to str
-        The user's names for them.
-    expression : str or None
-        The operation as an expression; None if it is pickled.
-    pickled : bytes or None
-        The operation, and for each input its type or its value.
-    source : str
-        The code of the user's own classes and functions that are pickled.
-    trouble : str
-        If there is neither an expression nor a pickle, the reason.
-    call : FailingCall or None
-        The whole function.  It is not included when this object is pickled.
-    """
-
+    #: The sound operands, by the name of their variable in the script.
     arrays: dict[str, np.ndarray] = field(repr=False)
+    #: The user's names for them.
     names: dict[str, str]
+    #: The operation as an expression; None if it is pickled.
     expression: str | None = None
+    #: The operation, and for each input its type or its value.
     pickled: bytes | None = field(default=None, repr=False)
+    #: The code of the user's own classes and functions that are pickled.
     source: str = field(default="", repr=False)
+    #: If there is neither an expression nor a pickle, the reason.
     trouble: str = ""
+    #: The whole function.  It is not included when this object is pickled.
     call: "FailingCall | None" = field(default=None, repr=False)
 
 
@@ -91,10 +80,8 @@ class FailingCall:
 
         The graph is pickled as a list, because pickle follows linked variables recursively.
 
-        Raises
-        ------
-        ValueError
-            If the graph as built is not known, or an operation or a value cannot be pickled.
+        Raises ``ValueError``: if the graph as built is not known, or an operation or a value cannot
+        be pickled.
         """
         tracker, values = tracker_of(self._graph), self._values
         if values is None:

@@ -29,11 +29,8 @@ _WISHES = [
 def wants_color(stream: IO[str] | None) -> bool:
     """Whether to colour the text for a stream.
 
-    Returns
-    -------
-    bool
-        Whether the stream is a terminal.  The environment variables ``PYTHON_COLORS``,
-        ``NO_COLOR`` (https://no-color.org), ``FORCE_COLOR`` and ``TERM`` override this.
+    Returns: whether the stream is a terminal.  The environment variables ``PYTHON_COLORS``,
+    ``NO_COLOR`` (https://no-color.org), ``FORCE_COLOR`` and ``TERM`` override this.
 
     Examples
     --------

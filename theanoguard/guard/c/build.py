@@ -139,16 +139,11 @@ def finds_bad_values(module: ModuleType) -> bool:
 def load() -> ModuleType | None:
     """Return the compiled kernel as a module, building it the first time.
 
-    Returns
-    -------
-    module or None
-        None when PyTensor has no C compiler (``config.cxx`` is empty), or one whose code does not
-        find a NaN; the checks then run in NumPy.  Said once through the ``theanoguard`` logger.
-
-    Raises
-    ------
-    pytensor.link.c.exceptions.CompileError
-        When there is a compiler and it rejects the kernel.
+    - Returns: None when PyTensor has no C compiler (``config.cxx`` is empty), or one whose code
+      does not find a NaN; the checks then run in NumPy.  Said once through the ``theanoguard``
+      logger.
+    - Raises ``pytensor.link.c.exceptions.CompileError``: when there is a compiler and it rejects
+      the kernel.
     """
     if c_compiler() is None:
         logger.warning(
@@ -197,10 +192,7 @@ def told(flags: Iterable[str]) -> str:
 def speed() -> tuple[float, float]:
     """Measure how long the compiled check takes, once in a process.
 
-    Returns
-    -------
-    (float, float)
-        Seconds for one small array, and for each further byte of one that a cache holds.
+    Returns: seconds for one small array, and for each further byte of one that a cache holds.
     """
     module = load()
     assert module is not None  # it has counted

@@ -134,14 +134,8 @@ class ElemwiseBeside(Elemwise):
 class GuardLinker(VMLinker):
     """A ``VMLinker`` whose virtual machines are guarded.
 
-    Parameters
-    ----------
-    policy : Policy
-    recorder : Recorder
-    parent : tuple or None
-        For an inner graph: weak reference to the runtime outside, and the node.
-    **settings
-        Those of ``VMLinker``.
+    - `parent`: for an inner graph: weak reference to the runtime outside, and the node.
+    - `**settings`: those of ``VMLinker``.
     """
 
     def __init__(

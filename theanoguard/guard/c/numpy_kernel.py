@@ -69,19 +69,12 @@ def sample(
 class Guard:
     """The guard of the nodes of one graph, as in ``kernel.c``, which explains each method.
 
-    Parameters
-    ----------
-    is_bad : callable
-        ``is_bad(value)`` under the policy.
-    save : callable
-        ``save(index, i)`` returns an object that undoes what the node overwrites, or an array
-        and which of its elements are overwritten.
-    verdict : callable
-        ``verdict(index, before)`` says whether the node has made something bad.
-    before_loss : callable
-        ``before_loss()`` raises if the call must not overwrite anything for good.
-    **ignored
-        Arguments that only the compiled kernel needs.
+    - `is_bad`: ``is_bad(value)`` under the policy.
+    - `save`: ``save(index, i)`` returns an object that undoes what the node overwrites, or an array
+      and which of its elements are overwritten.
+    - `verdict`: ``verdict(index, before)`` says whether the node has made something bad.
+    - `before_loss`: ``before_loss()`` raises if the call must not overwrite anything for good.
+    - `**ignored`: arguments that only the compiled kernel needs.
     """
 
     def __init__(

@@ -42,29 +42,20 @@ def casts_in_numpy(op: Op) -> bool:
 class Treatment(NodePlan):
     """The checks and copies around one node.
 
-    Parameters
-    ----------
-    node, checks, destroys
-        As for :class:`~theanoguard.guard.plan.NodePlan`.
-    sizes : list of int
-        Outputs that must not be empty: no element of them would show a bad operand.
-    thin : list of tuple of int
-        Operands and their axes that must not have length 1: the product might lose a bad operand.
-    bracketed : bool
-        Whether the exception flags that the node raises mean nothing.
-    careful : bool
-        Whether a bad output may be right, so that the kernel asks for the verdict at once.
-    part : bool
-        Whether of what the node increments in place, only these elements are read.
-    big_before : bool
-        Whether they are also read before it runs, for big values.
+    `node`, `checks`, `destroys`: as for :class:`~theanoguard.guard.plan.NodePlan`.
     """
 
+    #: Outputs that must not be empty: no element of them would show a bad operand.
     sizes: list[int] = field(default_factory=list)
+    #: Operands and their axes that must not have length 1: the product might lose a bad operand.
     thin: list[tuple[int, int]] = field(default_factory=list)
+    #: Whether the exception flags that the node raises mean nothing.
     bracketed: bool = False
+    #: Whether a bad output may be right, so that the kernel asks for the verdict at once.
     careful: bool = False
+    #: Whether of what the node increments in place, only these elements are read.
     part: bool = False
+    #: Whether they are also read before it runs, for big values.
     big_before: bool = False
 
     @property
@@ -76,26 +67,16 @@ class Treatment(NodePlan):
 class CPlan(GraphPlan):
     """The plan of one graph.
 
-    Parameters
-    ----------
-    fgraph, order, policy, is_inner, updated
-        As for :class:`~theanoguard.guard.plan.GraphPlan`.
-    inner : dict of Apply to list of CPlan
-        The plans of inner graphs.
-    in_c : collection of Apply
-        The nodes that run as C code.
-    flags_work : bool
-        Whether the exception flags can be relied upon.
-    exact : bool
-        Whether the compiled code keeps to IEEE 754.  If not, no operation is sure to carry a NaN.
-
-    Attributes
-    ----------
-    inputs : list of Variable
-        Inputs of the graph that may be bad.  One that is exempt is read as well: the verdict
-        decides whether it matters.
-    scanned : list of Variable
-        Inputs that are read when a call begins; the others show further down.
+    - `fgraph`, `order`, `policy`, `is_inner`, `updated`: as for
+      :class:`~theanoguard.guard.plan.GraphPlan`.
+    - `inner`: the plans of inner graphs.
+    - `in_c`: the nodes that run as C code.
+    - `flags_work`: whether the exception flags can be relied upon.
+    - `exact`: whether the compiled code keeps to IEEE 754.  If not, no operation is sure to carry a
+      NaN.
+    - `inputs`: inputs of the graph that may be bad.  One that is exempt is read as well: the
+      verdict decides whether it matters.
+    - `scanned`: inputs that are read when a call begins; the others show further down.
     """
 
     node_plan = Treatment
@@ -137,17 +118,11 @@ class CPlan(GraphPlan):
     ) -> None:
         """Change the plan after a call in which all was right.
 
-        Parameters
-        ----------
-        noisy : set of Variable
-            That held bad values.
-        loud : set of Apply
-            That raised flags.
-        lossy : set of Apply
-            That gave an empty array.
-        discarded : set of Variable
-            Whose bad elements were discarded, and show where they are not.
-        flags_work : bool
+        - `noisy`: set of Variable that held bad values.
+        - `loud`: set of Apply that raised flags.
+        - `lossy`: set of Apply that gave an empty array.
+        - `discarded`: set of Variable whose bad elements were discarded, and show where they are
+          not.
         """
         self.noisy |= set(noisy)
         self.loud |= set(loud)

@@ -75,12 +75,8 @@ class Parent:
 class CRuntime(Reporter):
     """The guard of one linked graph: its kernel, the call in progress, its events.
 
-    Parameters
-    ----------
-    linker : GuardLinker
-    nodes, thunks : list
-        What the virtual machine runs.  The thunks in the list are replaced by wrapped ones.
-    storage_map : dict of Variable to list
+    `nodes`, `thunks`: what the virtual machine runs.  The thunks in the list are replaced by
+    wrapped ones.
     """
 
     def __init__(
@@ -204,17 +200,10 @@ class CRuntime(Reporter):
     def save_of(self, node: Apply, root: Variable, i: int, output: int) -> tuple:
         """Return how the kernel keeps an input of the graph that a node overwrites.
 
-        Parameters
-        ----------
-        node, root, i, output
-            As :func:`~theanoguard.guard.plan.overwrites` has it.
-
-        Returns
-        -------
-        tuple
-            The storage of the input, of the operand and of the output; where the second buffer is
-            kept, or None; whether the node has code that overwrites nothing of that; whether a part
-            is overwritten, or the storage of the rows that are.
+        - `node`, `root`, `i`, `output`: as :func:`~theanoguard.guard.plan.overwrites` has it.
+        - Returns: the storage of the input, of the operand and of the output; where the second
+          buffer is kept, or None; whether the node has code that overwrites nothing of that;
+          whether a part is overwritten, or the storage of the rows that are.
         """
         cells = [self.storage_map[v] for v in (root, node.inputs[i], node.outputs[output])]
         spare = self.spares.get(root) if node.inputs[i] is root else None
@@ -542,11 +531,7 @@ class CRuntime(Reporter):
     ) -> GuardError | None:
         """Do what the policy says; return the error to be raised, or None.
 
-        Parameters
-        ----------
-        observations : list of Observation
-        lost, computed
-            As for `handle`.
+        `lost`, `computed`: as for `handle`.
         """
         new = {observation.key: observation for observation in observations}
         new = {key: found for key, found in new.items() if key not in self.reported}

@@ -33,11 +33,6 @@ class LiveThunk:
 
     If the call is suspicious by then, the guard looks at it before the side effects happen.  It
     keeps the outputs of the node for the second run.
-
-    Parameters
-    ----------
-    thunk : callable
-    before, after : callable
     """
 
     lazy = False
@@ -58,12 +53,7 @@ class LiveThunk:
 class LazyThunk:
     """The thunk of a lazy node, which is Python: the exception flags are read before it runs.
 
-    Parameters
-    ----------
-    thunk : callable
-    kernel : Guard
-    after : callable
-        Called when its outputs have been computed.
+    `after`: called when its outputs have been computed.
     """
 
     lazy = True
@@ -86,11 +76,7 @@ class LazyThunk:
 class BodyThunk:
     """The thunk of a node with a guarded inner function: starts it, and handles its errors.
 
-    Parameters
-    ----------
-    thunk : callable
-    vm : GuardedVM
-        The virtual machine of the inner function.
+    `vm`: the virtual machine of the inner function.
     """
 
     lazy = False

@@ -25,11 +25,6 @@ class CheckedGraph(FunctionGraph):
     """A graph with checks, which keeps the order in which it was written.
 
     The order keeps in-place operations behind the nodes that read what they overwrite.
-
-    Parameters
-    ----------
-    inputs, outputs : list of Variable
-    order : list of Apply
     """
 
     def __init__(

@@ -77,14 +77,8 @@ def following(plan: GraphPlan, variables: Iterable[Variable]) -> set[Variable]:
 class FlaggedGraph(CheckedGraph):
     """A graph whose last output is its flag, or the body of a loop that ends with its marks.
 
-    Parameters
-    ----------
-    inputs, outputs : list of Variable
-    order : list of Apply
-    marked : CheckedGraph or None
-        Gives the values that are marked in a step of the loop.
-    is_flagged : bool
-        Whether anything is read.
+    - `marked`: gives the values that are marked in a step of the loop.
+    - `is_flagged`: whether anything is read.
     """
 
     def __init__(
@@ -103,19 +97,9 @@ class FlaggedGraph(CheckedGraph):
 class FlagWriter:
     """Writes the graph of a function with a flag.
 
-    Parameters
-    ----------
-    plan : FlaggedPlan
-    policy : Policy
-    on_purpose : collection of Variable
-        Values that were bad in a call that turned out to be healthy.  There only what the node
-        itself makes is looked for.  None reads nothing at all.
-
-    Attributes
-    ----------
-    graph : FlaggedGraph
-    n_read : int
-        How many values are read, those of inner graphs included.
+    - `on_purpose`: values that were bad in a call that turned out to be healthy.  There only what
+      the node itself makes is looked for.  None reads nothing at all.
+    - `n_read`: how many values are read, those of inner graphs included.
     """
 
     def __init__(

@@ -28,14 +28,10 @@ class FlaggedLinker(GuardedLinker):
     ) -> FlaggedRuntime:
         """Return the guard of the function.
 
-        Parameters
-        ----------
-        order, input_storage, storage_map
-            Those of ``runtime``.
-        graphs_inside : callable
-            ``graphs_inside(node)`` returns the graphs of a node that are compiled on their own.
-        kernels : Kernels
-            Compute single nodes as the backend does.
+        - `order`, `input_storage`, `storage_map`: those of ``runtime``.
+        - `graphs_inside`: ``graphs_inside(node)`` returns the graphs of a node that are compiled on
+          their own.
+        - `kernels`: compute single nodes as the backend does.
         """
         with watch_rewriting():
             plan = FlaggedPlan(self.fgraph, order, self.policy, graphs_inside)

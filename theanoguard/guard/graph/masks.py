@@ -20,11 +20,7 @@ from theanoguard.operations import moved
 def may_select(node: Apply, masks: Collection[Variable]) -> bool:
     """Whether XLA may compile a node as a selection, because one of its operands is a mask.
 
-    Parameters
-    ----------
-    node : Apply
-    masks : set of Variable
-        The result of :func:`masks_in`.
+    `masks`: the result of :func:`masks_in`.
 
     Examples
     --------
@@ -52,12 +48,8 @@ def is_mask(variable: Variable, masks: Collection[Variable]) -> bool:
 def masks_in(order: Iterable[Apply], entering: Iterable[Variable] = ()) -> set[Variable]:
     """Return the variables that may be booleans converted to numbers.
 
-    Parameters
-    ----------
-    order : iterable of Apply
-        In topological order.
-    entering : iterable of Variable
-        Inputs of the graph that may be such numbers.
+    - `order`: iterable of Apply in topological order.
+    - `entering`: inputs of the graph that may be such numbers.
 
     Examples
     --------

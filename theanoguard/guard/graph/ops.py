@@ -20,23 +20,15 @@ FLAG = TensorType("int32", ())
 
 @dataclass(frozen=True)
 class Watched:
-    """A value that is read, and what for; by default it is a flag, which is bad where it is not 0.
+    """A value that is read, and what for; by default a flag, which is bad where it is not 0."""
 
-    Parameters
-    ----------
-    kind : Kind
-        Which bad elements count, wherever they come from.
-    big : bool
-        Whether big elements count as well.
-    node : Apply or None
-        If given, only bad elements that this node makes count, and its operands are read as well.
-    output : int
-        Which of its outputs this is.
-    """
-
+    #: Which bad elements count, wherever they come from.
     kind: Kind = Kind.NONE
+    #: Whether big elements count as well.
     big: bool = False
+    #: If given, only bad elements that this node makes count, and its operands are read as well.
     node: Any = None
+    #: Which of its outputs this is.
     output: int = 0
 
     def reads(self, variable: Variable) -> list[Variable]:
@@ -48,11 +40,6 @@ class Reading(CompiledOp):
     """An operation that reads watched values.
 
     Its first inputs are, for each of `watched`, the variables that :meth:`Watched.reads` gives.
-
-    Parameters
-    ----------
-    policy : Policy
-    watched : tuple of Watched
     """
 
     __props__: tuple[str, ...] = ("policy", "watched")
@@ -95,12 +82,8 @@ class Gather(Reading):
 class NoMarks(CompiledOp):
     """The marks of a loop before its first step.  It takes the inputs of the Scan.
 
-    Parameters
-    ----------
-    scan : Scan
-        Without marks.
-    values : CheckedGraph
-        Gives the values that are marked, in a step of the loop.
+    - `scan`: Scan without marks.
+    - `values`: gives the values that are marked, in a step of the loop.
     """
 
     __props__ = ("scan", "values")

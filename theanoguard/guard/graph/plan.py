@@ -203,10 +203,7 @@ RULES = (
 class FlaggedPlan(WholePlan):
     """The plan of one graph, and of those inside it that the backend compiles on their own.
 
-    Parameters
-    ----------
-    *args, **kwargs
-        As for :class:`~theanoguard.guard.plan.WholePlan`.
+    `*args`, `**kwargs`: as for :class:`~theanoguard.guard.plan.WholePlan`.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -255,10 +252,7 @@ class FlaggedPlan(WholePlan):
 
         A node that reads a value in which it is not an error makes it.
 
-        Parameters
-        ----------
-        infinite : collection of Variable
-            Variables that may hold an Inf that is not an error.
+        `infinite`: variables that may hold an Inf that is not an error.
         """
 
         def chooses_unchecked(node: Apply) -> bool:

@@ -67,22 +67,10 @@ class JittedRuntime(Reporter):
     returns its results and the error to be raised, or None.  It calls `look` where something may
     be wrong.
 
-    Parameters
-    ----------
-    policy : Policy
-    recorder : Recorder
-    plan : GraphPlan
-    storage_map : dict of Variable to list
-
-    Attributes
-    ----------
-    live : mapping
-        Outputs of nodes that must not run again, as ``Replay`` takes them.
-    saved : dict of Variable to SavedRows
-        Arrays of which the program saves the rows that it overwrites.
-    kept : dict of Variable to (int or None)
-        Shared variables that are checked when they are set, not in every call; and which output
-        becomes their value.
+    - `live`: outputs of nodes that must not run again, as ``Replay`` takes them.
+    - `saved`: arrays of which the program saves the rows that it overwrites.
+    - `kept`: shared variables that are checked when they are set, not in every call; and which
+      output becomes their value.
     """
 
     live: Any = {}
@@ -190,12 +178,8 @@ class JittedRuntime(Reporter):
     ) -> GuardError | None:
         """Run a suspicious call again; return the error to be raised, or None.
 
-        Parameters
-        ----------
-        values : dict of Variable to value
-            Of the inputs, when the call began.
-        results : sequence or None
-            Of the call; None where it has not ended.
+        - `values`: dict of Variable to value of the inputs, when the call began.
+        - `results`: sequence or None of the call; None where it has not ended.
         """
         self.looked = self.calls
         ended = results is not None
@@ -302,10 +286,7 @@ class JittedRuntime(Reporter):
         Such a call ends before this one, which stores its updates last.  If the action raises, this
         call stores none, and what the action has done stays.
 
-        Returns
-        -------
-        dict of Variable to snapshot
-            Of the call.
+        Returns: dict of Variable to snapshot of the call.
         """
         overwritten = self.snapshots
         for snapshot in overwritten.values():
@@ -330,17 +311,10 @@ class JittedRuntime(Reporter):
     ) -> NoReturn:
         """Put everything back and raise the error that the user sees.
 
-        Parameters
-        ----------
-        error : BaseException
-            The error that has ended the call.
-        raise_other : callable
-            Raises `error` if it is not the guard's.
-
-        Raises
-        ------
-        BaseException
-            `error`, or a :class:`GuardError` if it follows from a bad value.
+        - `error`: the error that has ended the call.
+        - `raise_other`: raises `error` if it is not the guard's.
+        - Raises ``BaseException``: `error`, or a :class:`GuardError` if it follows from a bad
+          value.
         """
         values = self.values_before()
         self.put_back()
@@ -433,23 +407,13 @@ def is_raised_in(error: BaseException, package: str) -> bool:
 class FlaggedRuntime(JittedRuntime):
     """The guard of one function whose program has one result more, its flag.
 
-    Parameters
-    ----------
-    policy, recorder, plan, storage_map
-        As for :class:`JittedRuntime`.
-    compile : callable
-        ``compile(on_purpose)`` returns the program of every call, and how many values it reads, as
-        :class:`~theanoguard.guard.graph.flagged.FlagWriter` has it; for None, one that reads
-        nothing.
-    kernels : Kernels or None
-        The backend's kernels; None if the subclass gives them.
-
-    Attributes
-    ----------
-    run : callable
-        The program.
-    n_read : int
-        How many values it reads.
+    - `policy`, `recorder`, `plan`, `storage_map`: as for :class:`JittedRuntime`.
+    - `compile`: ``compile(on_purpose)`` returns the program of every call, and how many values it
+      reads, as :class:`~theanoguard.guard.graph.flagged.FlagWriter` has it; for None, one that
+      reads nothing.
+    - `kernels`: the backend's kernels; None if the subclass gives them.
+    - `run`: the program.
+    - `n_read`: how many values it reads.
     """
 
     def __init__(
@@ -518,13 +482,8 @@ class FlaggedRuntime(JittedRuntime):
 class JittedVM:
     """Runs a jitted function under its guard.
 
-    Parameters
-    ----------
-    guard : JittedRuntime
-    inputs : list of list
-        Storage cells.
-    raise_other : callable
-        ``raise_other(error)`` raises an error of the function.
+    - `inputs`: storage cells.
+    - `raise_other`: ``raise_other(error)`` raises an error of the function.
     """
 
     allow_gc: bool | None
@@ -569,16 +528,7 @@ class GuardedLinker:
     A subclass defines `backend`, its traits, and ``runtime(order, input_storage, storage_map)``,
     which returns the `JittedRuntime` of the function.
 
-    Parameters
-    ----------
-    policy : Policy
-    recorder : Recorder
-    allow_gc : bool or None
-
-    Raises
-    ------
-    ImportError
-        If a package that the backend needs is not installed.
+    Raises ``ImportError``: if a package that the backend needs is not installed.
     """
 
     backend: Backend

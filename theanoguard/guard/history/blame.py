@@ -37,27 +37,17 @@ AGAIN = 3
 
 @dataclass(frozen=True)
 class Left:
-    """Where a series left its own history.
-
-    Parameters
-    ----------
-    series : Series
-    figures : ndarray of float64, shape (number of calls,)
-        The figure that left it.
-    kind : {"update", "value", "bad"}
-    row : int
-        Which call of the table it was.
-    growth : float
-        Logarithm of the largest value from there on over that which was usual before.
-    usual : float
-        The median before.
-    """
+    """Where a series left its own history."""
 
     series: Series
+    #: ndarray of float64, shape (number of calls,).  The figure that left it.
     figures: np.ndarray
     kind: Kind
+    #: Which call of the table it was.
     row: int
+    #: Logarithm of the largest value from there on over that which was usual before.
     growth: float
+    #: The median before.
     usual: float
 
 

@@ -68,14 +68,10 @@ class Copy:
 class Rows(NamedTuple):
     """The figures that are kept, exchanged as a whole: a thread that draws them sees one state.
 
-    Parameters
-    ----------
-    older : list of tuple of ndarray
-        Of each call its number, "began", "ended" and "hashes", as in :class:`Table`.
-    last : list of ndarray
-        The same of the last calls, each with one row a call.
-    filled : int
-        How many of these rows are in use.
+    - `older`: list of tuple of ndarray of each call its number, "began", "ended" and "hashes", as
+      in :class:`Table`.
+    - `last`: the same of the last calls, each with one row a call.
+    - `filled`: how many of these rows are in use.
     """
 
     older: list[tuple[np.ndarray, ...]]

@@ -14,27 +14,17 @@ FIGURES = get_args(Figure)
 
 @dataclass(frozen=True)
 class Series:
-    """One array that is followed over the calls.
-
-    Parameters
-    ----------
-    kind : {"input", "shared", "output"}
-    name : str
-    updated : bool
-        Whether the function updates it.
-    dtype : str or None
-        None if it is no array.
-    made_by : str or None
-        The scalar operation that computes the output, or the updated value, in the user's graph.
-    into_exp : bool
-        Whether the user's graph takes ``exp`` of it as it is.
-    """
+    """One array that is followed over the calls."""
 
     kind: Kind
     name: str
+    #: Whether the function updates it.
     updated: bool = False
+    #: None if it is no array.
     dtype: str | None = None
+    #: The scalar operation that computes the output, or the updated value, in the user's graph.
     made_by: str | None = None
+    #: Whether the user's graph takes ``exp`` of it as it is.
     into_exp: bool = False
 
     @property
@@ -46,31 +36,23 @@ class Series:
 
 @dataclass(frozen=True)
 class Table:
-    """The figures of the calls that are kept, oldest first.
+    """The figures of the calls that are kept, oldest first."""
 
-    Parameters
-    ----------
-    series : list of Series
-        Inputs, then shared variables, then outputs.
-    calls : ndarray of int64, shape (n,)
-        Numbers of the calls, from 1.
-    began : ndarray of float64, shape (n, number of inputs and shared variables, 9)
-        The :data:`FIGURES` of what was there when the call began.  For a shared variable, "moved"
-        is how far it is from where the last call had left it, NaN if its size is another.
-    ended : ndarray of float64, shape (n, number of shared variables and outputs, 9)
-        Those when it had ended, NaN for a call that failed.  "moved" is how far the call has moved
-        a shared variable.
-    hashes : ndarray of uint32, shape (n, number of inputs)
-        Of the elements that were read of each input.
-    failed : bool
-        Whether the last call failed.
-    """
-
+    #: Inputs, then shared variables, then outputs.
     series: list[Series]
+    #: ndarray of int64, shape (n,).  Numbers of the calls, from 1.
     calls: np.ndarray
+    #: ndarray of float64, shape (n, number of inputs and shared variables, 9).  The :data:`FIGURES`
+    #: of what was there when the call began.  For a shared variable, "moved" is how far it is from
+    #: where the last call had left it, NaN if its size is another.
     began: np.ndarray
+    #: ndarray of float64, shape (n, number of shared variables and outputs, 9).  Those when it had
+    #: ended, NaN for a call that failed.  "moved" is how far the call has moved a shared variable.
     ended: np.ndarray
+    #: ndarray of uint32, shape (n, number of inputs).  Of the elements that were read of each
+    #: input.
     hashes: np.ndarray
+    #: Whether the last call failed.
     failed: bool
 
     def of(self, kind: Kind) -> list[tuple[Series, int]]:

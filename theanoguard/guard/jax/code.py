@@ -53,17 +53,11 @@ def real_type() -> np.dtype:
 
 @dataclass(frozen=True)
 class Question:
-    """The condition for a bad element, whatever its operands were.
-
-    Parameters
-    ----------
-    nan, inf : bool
-    limit : float or None
-        Magnitudes above it are bad.
-    """
+    """The condition for a bad element, whatever its operands were."""
 
     nan: bool
     inf: bool
+    #: Magnitudes above it are bad.
     limit: float | None
 
     def severity(self, v: Any) -> tuple[Any, Any]:

@@ -8,10 +8,7 @@ import jax
 def on_device(kind: str) -> AbstractContextManager:
     """Return the context in which JAX computes on a kind of device.
 
-    Raises
-    ------
-    RuntimeError
-        If there is no such device.
+    Raises ``RuntimeError``: if there is no such device.
     """
     return jax.default_device(jax.devices(kind)[0])
 

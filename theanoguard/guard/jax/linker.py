@@ -25,10 +25,7 @@ JAXLinker: Any = BACKEND.linker
 class JaxGuardLinker(GuardedLinker, JAXLinker):
     """A ``JAXLinker`` whose functions are guarded.
 
-    Raises
-    ------
-    ImportError
-        If JAX is not installed.
+    Raises ``ImportError``: if JAX is not installed.
     """
 
     # XLA fuses operations itself.  PyTensor's own mode for JAX excludes fusion as well.

@@ -49,77 +49,47 @@ _in_flight: dict["JaxRuntime", None] = {}  # keeps guards alive while they have 
 
 @dataclass(slots=True)
 class Call:
-    """A call whose flag has not been read.
+    """A call whose flag has not been read."""
 
-    Parameters
-    ----------
-    number : int
-        Number of the call, among the function's calls.
-    values : tuple
-        Values of its inputs.
-    results : list
-        Values of its outputs and updates.
-    order : int
-        Number of the call, among the calls of all functions.
-    began : float
-        Start of the call, from ``time.monotonic``.
-    suspicious : bool
-        Whether its flag is raised.
-    """
-
+    #: Number of the call, among the function's calls.
     number: int
+    #: Values of its inputs.
     values: tuple
+    #: Values of its outputs and updates.
     results: list
+    #: Number of the call, among the calls of all functions.
     order: int = field(default_factory=lambda: next(_order))
+    #: Start of the call, from ``time.monotonic``.
     began: float = field(default_factory=time.monotonic)
+    #: Whether its flag is raised.
     suspicious: bool = False
 
 
 @dataclass(frozen=True)
 class Programs:
-    """The compiled programs of a function; each is compiled on first use.
+    """The compiled programs of a function; each is compiled on first use."""
 
-    Parameters
-    ----------
-    flagged : callable
-        ``flagged(on_purpose)`` returns the program of every call, and the number of values that it
-        checks.  The program takes the values of the inputs, and returns the values of the outputs
-        and the flag.  With `later` it takes and returns the history instead.  ``flagged(None)``
-        returns the program without a flag and a history.
-    later : bool
-        Whether flags are read later.
-    kernels : callable
-        Returns the kernels that compute single nodes.
-    no_history : callable
-        Returns the history of a function that has not been called.
-    own_copy : callable
-        Returns the value of an input as a value that no other code can change.
-    held_bytes : callable
-        Returns the bytes that values occupy.
-    device : Device
-        JAX's device.
-    """
-
+    #: ``flagged(on_purpose)`` returns the program of every call, and the number of values that it
+    #: checks.  The program takes the values of the inputs, and returns the values of the outputs
+    #: and the flag.  With `later` it takes and returns the history instead.  ``flagged(None)``
+    #: returns the program without a flag and a history.
     flagged: Any
+    #: Whether flags are read later.
     later: bool
+    #: Returns the kernels that compute single nodes.
     kernels: Any
+    #: Returns the history of a function that has not been called.
     no_history: Any
+    #: Returns the value of an input as a value that no other code can change.
     own_copy: Any
+    #: Returns the bytes that values occupy.
     held_bytes: Any
+    #: JAX's device.
     device: Any
 
 
 class JaxRuntime(FlaggedRuntime):
-    """The guard of one function that JAX compiles.
-
-    Parameters
-    ----------
-    policy : Policy
-    recorder : Recorder
-    plan : FlaggedPlan
-    storage_map : dict of Variable to list
-    programs : Programs
-    """
+    """The guard of one function that JAX compiles."""
 
     def __init__(
         self,

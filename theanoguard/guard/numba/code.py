@@ -283,16 +283,10 @@ def look(
 ) -> Any:
     """Write LLVM code that checks whether a value is bad; return its flag.
 
-    Parameters
-    ----------
-    context, builder
-        Numba's context and LLVM builder.
-    op : Check
-    kind : numba.types.Type
-        Numba type of the value.
-    value : llvmlite.ir.Value
-    fallback : callable
-        ``fallback(builder, value)`` writes such code for an array of this type in any layout.
+    - `context`, `builder`: Numba's context and LLVM builder.
+    - `kind`: Numba type of the value.
+    - `fallback`: ``fallback(builder, value)`` writes such code for an array of this type in any
+      layout.
     """
     is_array = isinstance(kind, types.Array)
     dtype = kind.dtype if is_array else kind
@@ -726,16 +720,9 @@ def numba_funcify_in_blocks(op: Any, node: Apply, **kwargs: Any) -> tuple[Callab
 def compile_flagged(graph: FunctionGraph, takes_signals: bool) -> Callable:
     """Return a function that computes a graph and records the exception flags that this raised.
 
-    Parameters
-    ----------
-    graph : FunctionGraph
-    takes_signals : bool
-        Whether the last input of the graph is the signals.
-
-    Returns
-    -------
-    callable
-        It takes the values of the inputs and the signals, and returns the values of the outputs.
+    - `takes_signals`: whether the last input of the graph is the signals.
+    - Returns: it takes the values of the inputs and the signals, and returns the values of the
+      outputs.
     """
     compute, key = numba_funcify_and_cache_key(graph)
     n = len(graph.inputs) - takes_signals

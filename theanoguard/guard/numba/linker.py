@@ -65,15 +65,9 @@ def numba_code() -> tuple[Any, Any]:
 class NumbaKernels(Kernels):
     """Callables that compute the outputs of a node as Numba does.
 
-    Parameters
-    ----------
-    plan : NumbaPlan
-        Of the function: its nodes with an inner graph of their own are stepped into.
-
-    Attributes
-    ----------
-    raised : int
-        The exception flags of the last node.
+    - `plan`: NumbaPlan of the function: its nodes with an inner graph of their own are stepped
+      into.
+    - `raised`: the exception flags of the last node.
     """
 
     def __init__(self, plan: NumbaPlan) -> None:
@@ -116,14 +110,7 @@ class NumbaKernels(Kernels):
 class NumbaRuntime(JittedRuntime):
     """The guard of one function that Numba compiles.
 
-    Parameters
-    ----------
-    policy : Policy
-    recorder : Recorder
-    plan : NumbaPlan
-    storage_map : dict of Variable to list
-    compile : callable
-        ``compile(reliance)`` returns the program; for None, one without signs.
+    `compile`: ``compile(reliance)`` returns the program; for None, one without signs.
     """
 
     def __init__(

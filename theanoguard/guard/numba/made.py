@@ -32,20 +32,10 @@ Variables: TypeAlias = Collection[Variable]
 def made_big(node: Apply, index: int, policy: Policy, silent: Variables) -> list[Apply]:
     """Return nodes that compute which elements of an output the node has made big.
 
-    Parameters
-    ----------
-    node : Apply
-    index : int
-        Which output.
-    policy : Policy
-    silent : collection of Variable
-        Inputs of the node that excuse nothing.
-
-    Returns
-    -------
-    list of Apply
-        In the order in which they run, on inputs of `node`; the last one gives the truth values.
-        Empty where they cannot be written.
+    - `index`: which output.
+    - `silent`: inputs of the node that excuse nothing.
+    - Returns: list of Apply in the order in which they run, on inputs of `node`; the last one gives
+      the truth values.  Empty where they cannot be written.
     """
     if policy.anywhere or policy.check_integers:
         return []

@@ -27,10 +27,6 @@ class _StandIn(Op):
     """An operation in the place of another one: it overwrites and views what that one does.
 
     PyTensor reads these maps to decide whether it copies the first state of a loop.
-
-    Parameters
-    ----------
-    op : Op
     """
 
     def __init__(self, op: Op) -> None:
@@ -65,12 +61,7 @@ class Watch(_Reader):
 
 
 class WatchRows(_Reader):
-    """Reads the rows of an array that a vector of integers chooses, and signals if one is bad.
-
-    Parameters
-    ----------
-    watch : Watch
-    """
+    """Reads the rows of an array that a vector of integers chooses, and signals if one is bad."""
 
     __props__ = ("watch",)
 
@@ -92,12 +83,7 @@ class SaveRows(CompiledOp):
 
 
 class IsBad(ps.UnaryScalarOp):
-    """Gives an integer that is not 0 if a number is bad: -1.
-
-    Parameters
-    ----------
-    watch : Watch
-    """
+    """Gives an integer that is not 0 if a number is bad: -1."""
 
     __props__ = ("watch",)
 
@@ -125,15 +111,10 @@ class WatchEmpty(_Reader):
 class Within(_Reader):
     """Raises an ``IndexError`` if an index is outside of an axis of an array.
 
-    Parameters
-    ----------
-    axis : int
-    is_count : bool
-        Whether the index is a number of steps, each of which reads an element.  Then a
-        ``ValueError`` is raised, as PyTensor does on C.
-    batch : int
-        How many axes of the array stand before those of the operation.  If one is empty, the
-        operation never runs.
+    - `is_count`: whether the index is a number of steps, each of which reads an element.  Then a
+      ``ValueError`` is raised, as PyTensor does on C.
+    - `batch`: how many axes of the array stand before those of the operation.  If one is empty, the
+      operation never runs.
     """
 
     __props__ = ("axis", "is_count", "batch")
@@ -147,11 +128,7 @@ class Within(_Reader):
 class InDomain(CompiledOp):
     """Raises a ``ValueError`` if an element of a parameter lies outside of an interval.
 
-    Parameters
-    ----------
-    low, high : float
-    is_open : bool
-        Whether `low` itself is outside.
+    `is_open`: whether `low` itself is outside.
     """
 
     __props__ = ("low", "high", "is_open")
@@ -166,12 +143,7 @@ class InDomain(CompiledOp):
 
 
 class Bracketed(CompiledOp, _StandIn):
-    """An operation whose flags do not count; those raised before it are kept.
-
-    Parameters
-    ----------
-    op : Op
-    """
+    """An operation whose flags do not count; those raised before it are kept."""
 
     __props__ = ("op",)
 
@@ -186,11 +158,7 @@ class Bracketed(CompiledOp, _StandIn):
 class Recorded(_StandIn):
     """An operation that runs in Python, whose outputs are kept: it is not run a second time.
 
-    Parameters
-    ----------
-    node : Apply
-        The user's node, which this operation replaces.
-    recording : Recording
+    `node`: the user's node, which this operation replaces.
     """
 
     def __init__(self, node: Apply, recording: "Recording") -> None:
@@ -283,13 +251,8 @@ class InBlocks(CompiledOp, _StandIn):
 
     So that a large array passes from memory once, not twice.
 
-    Parameters
-    ----------
-    elemwise : Elemwise
-    inputs, outputs : tuple of (int, Watch)
-        Which of them are read, and for what.
-    spared : tuple of int
-        Outputs that are written into second buffers, which follow the operands as inputs.
+    - `inputs`, `outputs`: which of them are read, and for what.
+    - `spared`: outputs that are written into second buffers, which follow the operands as inputs.
     """
 
     __props__ = ("elemwise", "inputs", "outputs", "spared")

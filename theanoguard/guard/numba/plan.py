@@ -53,19 +53,11 @@ class Sign:
 class NumbaPlan(WholePlan):
     """The plan of one graph, and of those inside it that Numba compiles on their own.
 
-    Parameters
-    ----------
-    *args, **kwargs
-        As for :class:`~theanoguard.guard.plan.WholePlan`.
-
-    Attributes
-    ----------
-    sizes : set of Variable
-        Arrays that must not be empty: they would not show a bad operand.
-    certain : set of Variable
-        The outputs of nodes that count in every call.
-    judged : dict of Variable to list of Apply
-        Values that are big on purpose, and nodes that compute which elements have been made big.
+    - `*args`, `**kwargs`: as for :class:`~theanoguard.guard.plan.WholePlan`.
+    - `sizes`: arrays that must not be empty: they would not show a bad operand.
+    - `certain`: the outputs of nodes that count in every call.
+    - `judged`: values that are big on purpose, and nodes that compute which elements have been made
+      big.
     """
 
     backend = "numba"
@@ -105,19 +97,9 @@ class NumbaPlan(WholePlan):
     ) -> dict[Variable, Sign]:
         """Decide what is read.
 
-        Parameters
-        ----------
-        reliance : Reliance
-        bracketed : collection of Apply
-            Nodes whose flags do not count.
-        harmless : bool
-            Whether no node can be harmed by a bad operand.
-        infinite : collection of Variable
-            Inputs that may hold an Inf on purpose.
-
-        Returns
-        -------
-        dict of Variable to Sign
+        - `bracketed`: nodes whose flags do not count.
+        - `harmless`: whether no node can be harmed by a bad operand.
+        - `infinite`: inputs that may hold an Inf on purpose.
         """
         self._reliance, self._bracketed = reliance, bracketed
         self.silent = self._exempt | reliance.discarded

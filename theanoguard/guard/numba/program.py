@@ -47,36 +47,23 @@ from theanoguard.operations.domains import domains_of, parameters_of
 
 @dataclass(frozen=True)
 class Reliance:
-    """The assumptions of the program.
+    """The assumptions of the program."""
 
-    Parameters
-    ----------
-    flags : bool
-        Whether exception flags count.
-    products : bool
-        Whether matrix products carry NaN and Inf past zeros.
-    recording : Recording
-        Of the nodes that run in Python.
-    runs_in_python : callable
-        Whether an operation does.
-    quiet : frozenset of Apply
-        Nodes that raise flags in healthy calls, such as the division in
-        ``switch(x > 0, 1 / x, 0)``.
-    noisy : frozenset of Variable
-        Variables that hold bad values in healthy calls, on purpose.
-    lossy : frozenset of Apply
-        Nodes that returned an empty array in a healthy call: it shows no bad operand.
-    discarded : frozenset of Variable
-        Variables whose bad elements were discarded, and show where they are not.
-    """
-
+    #: Whether exception flags count.
     flags: bool
+    #: Whether matrix products carry NaN and Inf past zeros.
     products: bool
+    #: Of the nodes that run in Python.
     recording: Recording
+    #: Whether an operation does.
     runs_in_python: Callable
+    #: Nodes that raise flags in healthy calls, such as the division in ``switch(x > 0, 1 / x, 0)``.
     quiet: frozenset = frozenset()
+    #: Variables that hold bad values in healthy calls, on purpose.
     noisy: frozenset = frozenset()
+    #: Nodes that returned an empty array in a healthy call: it shows no bad operand.
     lossy: frozenset = frozenset()
+    #: Variables whose bad elements were discarded, and show where they are not.
     discarded: frozenset = frozenset()
 
 
@@ -84,12 +71,6 @@ def program_of(
     plan: NumbaPlan, policy: Policy, reliance: Reliance
 ) -> tuple[CheckedGraph, int, list[Variable], list[Variable]]:
     """Return the graph of a function with its signs.
-
-    Parameters
-    ----------
-    plan : NumbaPlan
-    policy : Policy
-    reliance : Reliance
 
     Returns
     -------
@@ -114,28 +95,15 @@ def is_number(variable: Variable) -> bool:
 class Writer:
     """Writes a graph together with the nodes that signal a suspicion.
 
-    Parameters
-    ----------
-    plan, policy, reliance
-        As for :func:`program_of`.
-    around : Apply or None
-        The node whose inner graph this is.
-    infinite : bool
-        Whether an Inf may enter the inner graph on purpose.
-
-    Attributes
-    ----------
-    graph : CheckedGraph
-    signals : bool
-        Whether a node of the graph writes signals, so that the graph needs them as an input.
-    records : bool
-        Whether a node runs in Python.
-    n_read : int
-        How many values are read, here and in inner graphs.
-    spares : dict of Variable to Variable
-        The second buffers of shared variables that the graph updates.
-    memories : dict of Variable to Variable
-        Where it saves the rows of shared variables that it overwrites.
+    - `plan`, `policy`, `reliance`: as for :func:`program_of`.
+    - `around`: the node whose inner graph this is.
+    - `infinite`: whether an Inf may enter the inner graph on purpose.
+    - `signals`: whether a node of the graph writes signals, so that the graph needs them as an
+      input.
+    - `records`: whether a node runs in Python.
+    - `n_read`: how many values are read, here and in inner graphs.
+    - `spares`: the second buffers of shared variables that the graph updates.
+    - `memories`: where it saves the rows of shared variables that it overwrites.
     """
 
     def __init__(

@@ -8,10 +8,7 @@ import torch
 def on_device(kind: str) -> AbstractContextManager:
     """Return the context in which PyTorch computes on a kind of device.
 
-    Raises
-    ------
-    RuntimeError, AssertionError
-        If there is no such device.
+    Raises ``RuntimeError``, ``AssertionError``: if there is no such device.
     """
     torch.zeros(1, device=kind)
     return torch.device(kind)

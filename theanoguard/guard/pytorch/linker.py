@@ -18,10 +18,7 @@ PytorchLinker: Any = BACKEND.linker
 class PytorchGuardLinker(FlaggedLinker, PytorchLinker):
     """A ``PytorchLinker`` whose functions are guarded.
 
-    Raises
-    ------
-    ImportError
-        If PyTorch is not installed.
+    Raises ``ImportError``: if PyTorch is not installed.
     """
 
     backend = BACKEND

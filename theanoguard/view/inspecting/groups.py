@@ -16,16 +16,11 @@ MOST = 40
 
 @dataclass(eq=False)
 class Group:
-    """Nodes that one call of the user's function has made, or a part of too many.
-
-    Parameters
-    ----------
-    items : list of (str or Group)
-        Keys of nodes and groups, in the order of execution.
-    """
+    """Nodes that one call of the user's function has made, or a part of too many."""
 
     title: str
     above: "Group | None" = None
+    #: Keys of nodes and groups, in the order of execution.
     items: list[Union[str, "Group"]] = field(default_factory=list)
 
     @cached_property

@@ -28,23 +28,15 @@ Point = tuple[float, float]
 
 @dataclass
 class Layout:
-    """The places of boxes, frames and edges.
+    """The places of boxes, frames and edges."""
 
-    Parameters
-    ----------
-    corners : dict of hashable to (float, float)
-        The upper left corner of each box; none is negative.
-    frames : dict of hashable to (float, float, float, float)
-        The corner, the width and the height of each frame, outer ones first.
-    bends : dict of (hashable, hashable) to list of (float, float)
-        Points between the ends of an edge, from its first box on.
-    size : (float, float)
-        Of all together.
-    """
-
+    #: The upper left corner of each box; none is negative.
     corners: dict[Key, Point]
+    #: The corner, the width and the height of each frame, outer ones first.
     frames: dict[Key, tuple[float, float, float, float]]
+    #: Points between the ends of an edge, from its first box on.
     bends: dict[Edge, list[Point]]
+    #: Of all together.
     size: tuple[float, float]
 
 

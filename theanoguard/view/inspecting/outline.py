@@ -15,38 +15,24 @@ class Outline:
     The outputs are on top, and under a variable stand the inputs of its node.  A variable that
     several nodes read has its row where the fewest steps lead to it from an output, but for the
     way from the inputs to what is marked, which is not interrupted.
-
-    Parameters
-    ----------
-    wanted : collection of str
-        Names of inputs from which the way to what is marked is to lead.
-    above : tuple of (Outline, str) or None
-        Of an inner graph, the outline and the node that it belongs to.
-
-    Attributes
-    ----------
-    roots : list of str
-        Keys of the variables on top: the outputs, then the inputs that nothing reads.
-    up : dict of str to (str or None)
-        For each variable that has a row, the variable of the row that it stands under.
-    row_of : dict of str to str
-        For each node, which of its outputs has the inputs below it.
-    bad : list of str
-        Keys of the variables that are marked, or whose node is.
-    path : set of str
-        Keys of the variables on the way from the inputs to those.
-    inner : dict of str to list of (str, Outline)
-        For each node, its inner graphs by name.
     """
 
     model: GraphModel
+    #: Names of inputs from which the way to what is marked is to lead.
     wanted: tuple[str, ...] = ()
+    #: Of an inner graph, the outline and the node that it belongs to.
     above: tuple["Outline", str] | None = None
+    #: Keys of the variables on top: the outputs, then the inputs that nothing reads.
     roots: list[str] = field(init=False)
+    #: For each variable that has a row, the variable of the row that it stands under.
     up: dict[str, str | None] = field(init=False, default_factory=dict)
+    #: For each node, which of its outputs has the inputs below it.
     row_of: dict[str, str] = field(init=False, default_factory=dict)
+    #: Keys of the variables that are marked, or whose node is.
     bad: list[str] = field(init=False)
+    #: Keys of the variables on the way from the inputs to those.
     path: set[str] = field(init=False, default_factory=set)
+    #: For each node, its inner graphs by name.
     inner: dict[str, list[tuple[str, "Outline"]]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -61,10 +61,7 @@ def tree(outline: Outline, title: str, stored: bool = False) -> str:
     `stored`: whether a notebook stores it.  Then the rows that need no script are at most `MOST`
     bytes, and a graph whose packed rows exceed `MOST_PACKED` has no other rows.
 
-    Returns
-    -------
-    str
-        One ``<div>``, with its style and script inside.
+    Returns: one ``<div>``, with its style and script inside.
     """
     inside = pack(outline)
     name = unique("tg")
@@ -111,12 +108,8 @@ def unique(kind: str) -> str:
 def script(function: str, name: str, title: str, inside: str) -> str:
     """Return the element that runs a function of the browser's on packed data.
 
-    Parameters
-    ----------
-    function : str
-        JavaScript: a function of the host element, its title and the data.
-    name, title, inside : str
-        The name of the host element, its title, and the packed data.
+    - `function`: JavaScript: a function of the host element, its title and the data.
+    - `name`, `title`, `inside`: the name of the host element, its title, and the packed data.
     """
     return (
         f"<script>{{\n{COMMON}\nstart({function.strip()}, {json.dumps(name)}, "

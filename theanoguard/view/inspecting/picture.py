@@ -70,41 +70,28 @@ _LETTER, _LINE, _MARGIN = 8.2, 17, MARGIN
 
 @dataclass(eq=False)
 class View:
-    """The part that is drawn: a group, or the surroundings of a bad node.
-
-    Parameters
-    ----------
-    svg : str
-        The drawing without its style.
-    """
+    """The part that is drawn: a group, or the surroundings of a bad node."""
 
     title: str
     above: "View | None"
     number: int
+    #: The drawing without its style.
     svg: str = ""
     size: tuple[float, float] = (0, 0)
 
 
 @dataclass(eq=False)
 class Box:
-    """One box of a view.
+    """One box of a view."""
 
-    Parameters
-    ----------
-    lines : list of str
-        The first is bold.
-    hint : str
-        What is said when the mouse is on it.
-    thing : int or None
-        Number of the node or input that it stands for.
-    opens : View or None
-        What it opens.
-    """
-
+    #: The first is bold.
     lines: list[str]
     css: tuple[str, ...]
+    #: What is said when the mouse is on it.
     hint: str
+    #: Number of the node or input that it stands for.
     thing: int | None = None
+    #: What it opens.
     opens: View | None = None
     x: float = 0.0
     y: float = 0.0
@@ -544,20 +531,10 @@ def _box_svg(box: Box) -> str:
 class Drawing:
     """All views of a graph and of its inner graphs.
 
-    Parameters
-    ----------
-    wanted : tuple of str
-        Names of inputs, as for an :class:`Outline`.
-
-    Attributes
-    ----------
-    things : list of dict
-        The nodes and inputs, as the script wants them.
-    views : list of View
-    first : View
-        What is shown at first: the surroundings of the bad node, or everything.
-    chosen : int or None
-        The thing that is chosen at first.
+    - `wanted`: names of inputs, as for an :class:`Outline`.
+    - `things`: the nodes and inputs, as the script wants them.
+    - `first`: what is shown at first: the surroundings of the bad node, or everything.
+    - `chosen`: the thing that is chosen at first.
     """
 
     def __init__(
@@ -806,10 +783,7 @@ def before_rewriting(
         Under ``"after"``, for each node the keys of those that it was rewritten from; under
         ``"before"`` the same the other way round.
 
-    Raises
-    ------
-    ValueError
-        If it was not recorded.
+    Raises ``ValueError``: if it was not recorded.
     """
     tracker = None if function is None else tracker_of(function.maker.fgraph)
     if tracker is None:

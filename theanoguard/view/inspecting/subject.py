@@ -27,28 +27,19 @@ from theanoguard.view.model import (
 
 @dataclass
 class Subject:
-    """The object that is shown.
-
-    Parameters
-    ----------
-    wanted : tuple of str
-        Names of inputs from which the way to the bad node leads.
-    report : str or None
-        Of a trip, its report with the terminal's colours.
-    text : callable
-        Returns what is shown where there is only text.
-    function : Function or None
-        The compiled function, where there is one.
-    cause : Provenance or None
-        Of a trip, where the first bad value was written.
-    """
+    """The object that is shown."""
 
     title: str
     model: GraphModel
+    #: Names of inputs from which the way to the bad node leads.
     wanted: tuple[str, ...] = ()
+    #: Of a trip, its report with the terminal's colours.
     report: str | None = None
+    #: Returns what is shown where there is only text.
     text: Callable[[], str] = str
+    #: The compiled function, where there is one.
     function: Function | None = None
+    #: Of a trip, where the first bad value was written.
     cause: Provenance | None = None
 
 
