@@ -6,6 +6,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.tensor.special import softmax
 
 from tests.explain.pasted import FORMULAS
 from theanoguard import GuardError, GuardMode, stable
@@ -108,6 +109,14 @@ def test_a_difference_that_decides_is_told():
     assert "y[1] = 3.0 is above x[1] = 1.0, and must be below." in text
 
 
+def test_a_product_of_vectors_is_a_number():
+    x, w = pt.dvectors("x", "w")
+    text = told(
+        error_of([x, w], pt.log(x @ w + 0.1), [np.array([1.0, 4.0]), np.array([0.5, -0.25])])
+    )
+    assert "x @ w = -0.5 outweighs 0.1, and must not." in text
+
+
 LIMITS = {
     "(1 - cos(x)) / x**2": "0.5",
     "sin(3 * x) / x": "3.0",
@@ -130,12 +139,25 @@ def test_the_value_for_an_excluded_point_is_the_limit(formula):
         assert f", {LIMITS[formula]}, " in text
 
 
+# (all of these tend to a number as one variable moves alone)
+@pytest.mark.parametrize(
+    "formula", ["(a - b) / (a + b)", "a * b / (a**2 + b**2)", "(z[0] - z[1]) / (z[0] + z[1])"]
+)
+def test_a_quotient_that_tends_to_no_number_gets_no_limit(formula):
+    a, b, z = pt.dscalar("a"), pt.dscalar("b"), pt.dvector("z")
+    output = eval(formula, {"a": a, "b": b, "z": z})
+    call = [0.0, 0.0, np.zeros(2)]
+    text = told(error_of([a, b, z], output, call, on_unused_input="ignore"))
+    assert "tends to" not in text
+    assert "must not be 0" in text
+
+
 def test_a_limit_that_depends_on_other_numbers_is_no_constant():
     a, b, t = pt.dscalars("abt")
     curve = (pt.exp(-a * t) - pt.exp(-b * t)) / (b - a)
     text = told(error_of([a, b, t], curve, [1.0, 1.0, 2.0]))
     assert "The quotient tends to 0.27067 as b tends to 1.0" in text
-    assert "switch(eq(n, 0), limit," in text
+    assert "switch(eq(divisor, 0), limit," in text
 
 
 def test_the_limit_of_the_whole_term_is_told():
@@ -168,7 +190,7 @@ PROPOSED = {
     "1 / x": (0.0, "If it may be, decide"),
     "pt.log(1 / x) + 1 / x": (0.0, "If it may be, decide"),
     "x / x + pt.log(x)": (0.0, None),
-    "x ** (1 / 3)": (-8.0, "If the odd root is meant, write sign(x) * abs(x)**p."),
+    "x ** (1 / 3)": (-8.0, "If the odd root is meant, write sign(x) * abs(x)**exponent."),
     "x ** (1 / 3) + pt.log(x)": (-8.0, None),
     "x ** 0.4": (-8.0, None),
 }
@@ -184,11 +206,93 @@ def test_a_formula_is_proposed_only_if_it_helps(formula):
     assert words is None or words in text
 
 
+# What stands for the operands, where the program has other variables named x, n and p: the
+# formula, n, and whether the gradient is asked for; x is [1, 1], and p is 0.5.
+NAMED = {
+    "exp(-n) / switch(eq(divisor, 0), 1, divisor)": (
+        lambda x, n, p: pt.exp(-n) / (x.sum() - n),
+        2.0,
+        False,
+    ),
+    "(x.sum() + p) / switch(eq(divisor, 0), 1, divisor)": (
+        lambda x, n, p: (x.sum() + p) / (n * p),
+        0.0,
+        False,
+    ),
+    "write sign(x - 3) * abs(x - 3)**(1 / 3).": (lambda x, n, p: (x - 3) ** (1 / 3), 1.0, False),
+    "Where x - n is 0, switch(eq(x - n, 0), 0, switch(eq(x - n, 0), 1, x - n)**p)": (
+        lambda x, n, p: (x - n) ** p,
+        1.0,
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("words", NAMED)
+def test_a_proposal_is_about_the_operands_and_no_other_variable(words):
+    formula, value, differentiated = NAMED[words]
+    x, n, p = pt.dvector("x"), pt.dscalar("n"), pt.dscalar("p")
+    output = formula(x, n, p)
+    output = pt.grad(output.sum(), x) if differentiated else output
+    call = [np.ones(2), value, 0.5]
+    text = told(error_of([x, n, p], output, call, on_unused_input="ignore"))
+    assert words in text
+    assert "eq(x, 0)" not in text
+    assert "eq(n, 0)" not in text
+
+
+def test_a_logarithm_of_zero_times_zero_is_replaced_at_zero_alone():
+    p, w = pt.dvectors("p", "w")
+    error = error_of([p, w], w * pt.log(p), [np.array([0.0, 1.0]), np.array([0.0, 1.0])])
+    removed, added = error.explanation.advice.change
+    assert "pt.log(pt.switch(pt.eq(p, 0), 1, p))" in added
+    assert "where p is 0, its logarithm counts as 0." in told(error)
+
+
 def test_a_singular_system_with_a_vector_is_no_fault():
     a, b = pt.dmatrix("a"), pt.dvector("b")
     x = pt.linalg.solve(a, b, b_ndim=1)  # (error_of asserts that no part of the report failed)
     error = error_of([a, b], x, [np.ones((2, 2)), np.ones(2)])
     assert "The matrix is singular" in told(error)
+
+
+def test_what_has_no_text_in_the_program_is_not_shown_as_compiled():
+    h, x = pt.dvector("h"), pt.dscalar("x")
+    text = str(error_of([h, x], pt.grad(h.std() * x, h), [np.ones(3), 2.0]))
+    assert "The derivative of sqrt at 0.0" in text
+    assert "where  " not in text
+
+
+@pytest.mark.parametrize("formula", ["x - y", "x - x.mean()", "x - x**2"])
+def test_only_a_deviation_is_called_a_spread(formula):
+    x, y = pt.dvector("x"), pt.dvector("y")
+    d = eval(formula, {"x": x, "y": y})
+    distance = pt.sqrt((d**2).sum())
+    call = [np.ones(3), np.ones(3)]
+    text = told(error_of([x, y], pt.grad(distance, x), call, on_unused_input="ignore"))
+    assert ("x is constant: 1.0. So its spread is 0." in text) == ("mean" in formula)
+
+
+def test_an_input_without_a_name_is_shown_as_the_program_reads_it():
+    inputs = {"a": pt.dvector(), "b": pt.dvector()}
+    ratio = inputs["a"] / inputs["b"]
+    text = str(error_of([*inputs.values()], pt.log(ratio), [np.zeros(2), np.ones(2)]))
+    assert 'inputs["a"][0] is 0.0 (input)' in text
+    assert "unnamed" not in text
+
+
+def test_names_of_the_line_win_over_what_they_are_computed_from():
+    x, out = pt.fvector("x"), pt.fmatrix("out")
+    weights = softmax(out[:, 4:], axis=1)
+    sigma = pt.exp(out[:, 2:4])
+    z = (x[:, None] - out[:, :2]) / sigma
+    density = (weights * pt.exp(-0.5 * z**2) / sigma).sum(axis=1)
+    loss = -pt.log(density).mean()
+    values = [np.array([0.1, 30], "float32"), np.zeros((2, 6), "float32")]
+    removed, added = error_of([x, out], loss, values).explanation.advice.change
+    assert "pt.log(density)" in removed
+    assert "z ** 2" in added
+    assert "x[:, None]" not in added
 
 
 SLOPES = {

@@ -44,6 +44,7 @@ _CONSTRUCTORS = re.compile(
     r"([bwilfdcz]?(scalar|vector|matrix|matrice|row|col|tensor\d?)s?)|shared\w*|type|Data|\w*xtensor\w*"
 )
 _IDENTIFIER = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_ENTRY = re.compile(rf"{_IDENTIFIER.pattern}(\[(\d+|'[^'\"]*'|\"[^'\"]*\")\])?")
 _STEP_NAME = re.compile(r".*\[t([+-]\d+)?\]")  # names that `scan` gives to the inputs of its step
 
 
@@ -174,7 +175,7 @@ class Designations:
         name = bound.name if bound is not None else None
         if bound is not None and bound.targets:
             name = self._of_several(variable, bound.targets, entries[0])
-        return Designation(name or self._as_operand(variable, _IDENTIFIER) or variable.name)
+        return Designation(name or self._as_operand(variable, _ENTRY) or variable.name)
 
     def _of_several(self, variable: Variable, targets: Sequence[str], entry: Entry) -> str | None:
         """Return which of several assignment targets a leaf is, if all are in the graph."""

@@ -153,8 +153,8 @@ _JITTER = _Guarded(
 
 _ONE_FOR_ZERO = _Guarded(
     0,
-    "{pt}.switch({pt}.gt({x}, 0), {x}, 1)",
-    changes="where {x} is 0, 0 times its logarithm counts as 0, which is the limit",
+    "{pt}.switch({pt}.eq({x}, 0), 1, {x})",
+    changes="where {x} is 0, its logarithm counts as 0",
 )
 
 _LOGS = ("log", "log2", "log10")
@@ -274,12 +274,11 @@ def same_functions(judge: Judge, backward: bool) -> Iterator[Remedy]:
                 yield from _remedies_of(form, variable, spot)
     # (the forms above are those that people know by a name; the search is longer)
     yield from _searched(spot)
-    op = op_name(spot.node.op)
-    if judge.kind == "lost" and op in UNROUNDED and UNROUNDED[op].when(spot.values):
-        yield _guarded(spot, UNROUNDED[op], 0.0)
     if judge.kind == "lost":
+        unrounded = UNROUNDED.get(op_name(spot.node.op))
+        if unrounded is not None and unrounded.when(spot.values):
+            yield _guarded(spot, unrounded, 0.0)
         yield from _from_maximum(spot)
-    if judge.kind == "lost":
         for variable in _around(spot):
             if scalar_class(variable) is ps.TrueDiv:
                 for edit, new in scaled(spot, variable):

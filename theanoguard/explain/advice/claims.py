@@ -15,14 +15,19 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.math import Dot
 
 from theanoguard._graph import applied_to, reduction_of, scalar_class, viewed
+from theanoguard._provenance.source import expression_of
 from theanoguard._steps import ForeignError
 from theanoguard.explain.advice.candidates import only_times_zero
 from theanoguard.explain.advice.judge import Judge
+from theanoguard.explain.advice.source_edit import is_compound
 from theanoguard.explain.advice.trials import Builders, Spot
 from theanoguard.explain.facts.records import Cause
 from theanoguard.operations.names import op_name
 from theanoguard.stable import forms
 from theanoguard.stable.patterns import New, squared_base
+
+MAX_NAME = 30
+"""Length of the longest expression that a sentence repeats."""
 
 Formula: TypeAlias = Callable[[Apply, New], Variable | None]
 """Returns what a node computes in the proposed formula; None if that is not for the node."""
@@ -138,7 +143,7 @@ PROPOSALS = {
         only_times_zero,
     ),
     "pow-negative-base": Proposal(
-        "If the odd root is meant, write sign(x) * abs(x)**p.",
+        "If the odd root is meant, write sign({0}) * abs({0})**{1}.",
         (_root,),
         lambda spot: _is_odd_root(spot.values[1]),
     ),
@@ -151,8 +156,8 @@ OF_DERIVATIVE = {
     "sqrt": (
         _OF_NORM,
         Proposal(
-            "To leave out the elements that are 0: switch(eq(x, 0), 0, sqrt(switch(eq(x, 0), 1,"
-            " x))).",
+            "To leave out the elements that are 0: switch(eq({0}, 0), 0, sqrt(switch(eq({0}, 0), 1,"
+            " {0}))).",
             (_without_zeros,),
         ),
     ),
@@ -177,9 +182,13 @@ def proposal(cause: Cause, judge: Judge) -> str:
     node = judge.spot.node
     if op_name(node.op) == "reciprocal":
         return words.replace("x / switch(", "1 / switch(")
-    names = [judge.spot.name_in(v, node.outputs[0]) or "" for v in node.inputs]
-    short = zip(names, ("x", "p", *names), strict=False)
-    return words.format(*(name if name.isidentifier() else other for name, other in short))
+    names = ["operand", "exponent"]  # (a letter may be another variable's name)
+    for i, v in enumerate(node.inputs[: len(names)]):
+        number = viewed(v) if viewed(v).type.ndim == 0 else v  # (that was broadcast)
+        name = judge.spot.name_in(v, node.outputs[0]) or number.name
+        if name and len(name) <= MAX_NAME and expression_of(name) is not None:
+            names[i] = f"({name})" if i and is_compound(name) else name
+    return words.format(*names)
 
 
 def _proposals(cause: Cause, judge: Judge) -> Iterator[Proposal]:

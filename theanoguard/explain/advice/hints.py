@@ -115,17 +115,16 @@ _MAX_NAME = 40
 
 
 def _with_divisor(text: str, cause: Cause) -> str:
-    """Return advice on a quotient ``x / n`` with the user's names."""
-    names = [o.name for o in cause.operands if o.name and len(o.name) <= _MAX_NAME]
-    if "eq(n, 0)" not in text or len(names) != 2 or not all(map(expression_of, names)):
+    """Return advice on a quotient ``x / n`` with the user's names, or with words for them."""
+    if "eq(n, 0)" not in text:
         return text
-    x, n = names
-    x = f"({x})" if is_compound(x) else x
-    text = text.replace("x / switch(", f"{x} / switch(")
-    if not n.isidentifier():
-        shown = "the divisor n is 0" if "the divisor n is 0" in text else "the divisor is 0"
-        return text.replace(shown, f"n = {n} is 0", 1)
-    return re.sub(r"\bn\b(?=, 0\)|\)| is 0)", n, text.replace("divisor n is", f"divisor {n} is"))
+    names = [o.name for o in cause.operands] if len(cause.operands) == 2 else ["", ""]
+    x, n = (name if len(name) <= _MAX_NAME and expression_of(name) else "" for name in names)
+    text = text.replace("divisor n is", f"divisor {n} is" if n else "divisor is")
+    n = n if n.isidentifier() else "divisor"  # (`n` may be another variable's name)
+    text = re.sub(r"\bn\b(?=, 0\)|\))", n, text)
+    x = f"({x})" if x and is_compound(x) else x or "dividend"
+    return text.replace("x / switch(", f"{x} / switch(")
 
 
 @dataclass(frozen=True)
@@ -253,7 +252,7 @@ def advice(key: str, op: str | None = None) -> str:
         texts.update((rule.key, rule.advice) for rule in rules if rule.advice)
         texts |= {rule.key: rule.fact for rule in rules if rule.key not in texts}
     proposed = PROPOSALS.get(key)
-    return texts[key] if proposed is None else f"{texts[key]} {proposed.words}"
+    return texts[key] if proposed is None else f"{texts[key]} {proposed.words.format('x', 'p')}"
 
 
 def _applies(rule: Rule, situation: Situation) -> bool:

@@ -327,8 +327,14 @@ def _limit_of_term(judge: Judge, place: Place, leaf: Part, origins: Origins) -> 
     return ""
 
 
+SHARES = (0.6, -0.6, 1 - 1e-6)
+"""By how much other inputs move for a limit: ``(x - y) / (x + y)`` tends to no number at 0."""
+
+
 def _limit(judge: Judge, place: Place, leaf: Part, scale: float = 1.0) -> str | None:
     """Return the limit of an element as a number of an input tends to its value, or None.
+
+    It is none if the other inputs, which move as well, lead to another number.
 
     `scale`: a factor of all other inputs.
     """
@@ -340,17 +346,26 @@ def _limit(judge: Judge, place: Place, leaf: Part, scale: float = 1.0) -> str | 
         for v, value in given.items()
         if v is not leaf.variable and scale != 1 and is_floating(value)
     }
-    found = []
-    for step in (1e-9, -1e-9):
-        near = np.array(given[leaf.variable])
-        near[leaf.index] += step * max(1.0, abs(float(leaf.value)))
-        moved = Replay(None, {**given, leaf.variable: near}, judge.spot.replay.kernels)
-        element = [(place.variable, place.index)]
-        found += exact_elements(element, {**given, leaf.variable: near}, moved.value)
-    above, below = found
+
+    def near(step: float, share: float = 0.0) -> Number:
+        """Return the exact element for a moved number, and a share of it for all others."""
+        moved = {
+            v: x + np.asarray(share * step, x.dtype) * np.maximum(1, abs(x))
+            if is_floating(x)
+            else x
+            for v, x in given.items()
+        }
+        own = moved[leaf.variable] = np.array(moved[leaf.variable])
+        own[leaf.index] = leaf.value + step * max(1.0, abs(float(leaf.value)))
+        live = Replay(None, moved, judge.spot.replay.kernels)
+        return exact_elements([(place.variable, place.index)], moved, live.value)[0]
+
+    above, below = near(1e-9), near(-1e-9)
     if above.kind != below.kind or above.kind != "number":
         return None
-    if abs(above.value - below.value) > 1e-6 * max(1.0, abs(above.value)):
-        return None
+    for other in (below, *(near(1e-9, share) for share in SHARES)):
+        differs = abs(above.value - other.value) > 1e-6 * max(1.0, abs(above.value))
+        if other.kind == "number" and differs:
+            return None
     middle = (above.value + below.value) / 2
     return number_text(float(f"{middle:.5g}") if abs(middle) > 1e-12 else 0.0)

@@ -222,7 +222,7 @@ class Origins:
         node = part.variable.owner
         if isinstance(node.op, Join | MakeVector | Alloc) and part.place is not None:
             return self._region(part, culprit.regions_of(part.place)[0].operand)
-        if isinstance(node.op, (*VIEWS, *INDEXING)) or _is_reduction(part):
+        if isinstance(node.op, (*VIEWS, *INDEXING)) or _is_reduction(part.variable):
             return self._region(part, 0)
         kind = scalar_class(part.variable)
         if kind in _SAME_ZERO:
@@ -303,15 +303,20 @@ class Origins:
         empty = None
         if isinstance(node.op, Shape | Shape_i) and not np.any(part.value):
             empty = Part(part.scope, node.inputs[0], ())
-        elif _is_reduction(part):
+        elif _is_reduction(part.variable):
             empty = self._region(part, 0)
         if empty is not None and empty.value.size == 0:
             text = f"{self._name(empty)} has no elements: the selection is empty."
             return End(None, text, general=False)
         if scalar_class(part.variable) is ps.Sub and not np.any(part.value) and part.value.size:
             taken = self._region(part, 0)
-            many = taken is not None and any(isinstance(i, slice) for i in taken.index)
-            if taken is not None and many and np.ptp(taken.value) == 0:
+            reduced = _reduced_in(node.inputs[1])
+            if (
+                taken is not None
+                and any(isinstance(i, slice) for i in taken.index)
+                and np.ptp(taken.value) == 0
+                and viewed(taken.variable) in reduced
+            ):
                 number = number_text(np.ravel(taken.value)[0])
                 what = "is constant" if taken.value.size > 1 else "has a single element"
                 text = f"{self._name(taken)} {what}: {number}. So its spread is 0."
@@ -466,7 +471,9 @@ class Origins:
             if shown is None:
                 break
             own = self._name_of(part)
-            if own not in (None, self._name_of(shown), shown.variable.name):
+            is_squeezed = part.variable.type.ndim < shown.variable.type.ndim  # (as in `x @ w`)
+            is_same = own in (self._name_of(shown), shown.variable.name)
+            if own is not None and (is_squeezed or not is_same):
                 break
             part = shown
         return part
@@ -528,8 +535,13 @@ def _wrapped(part: Part) -> str:
     )
 
 
-def _is_reduction(part: Part) -> bool:
-    return reduction_of(part.variable, "sum", "mean", "max", "min", "prod") is not None
+def _is_reduction(variable: Variable) -> bool:
+    return reduction_of(variable, "sum", "mean", "max", "min", "prod") is not None
+
+
+def _reduced_in(variable: Variable) -> set[Variable]:
+    """Return what the reductions in a variable, such as a mean, are computed from."""
+    return set(ancestors(list(filter(_is_reduction, ancestors([variable])))))
 
 
 def _value_text(value: np.ndarray) -> str:

@@ -515,6 +515,19 @@ class Use:
         except NotShown:
             return False
 
+    def with_names(self, text: str) -> str:
+        """Return a text with the names that the line has for what parts of it compute."""
+        read = set(ancestors([self.variable])) - {self.variable}
+        named = {
+            name: v
+            for v, names in self.names.items()
+            for name in names
+            if name.isidentifier() and v.owner is not None and v in read
+        }
+        tree = ast.parse(text, mode="eval").body
+        written = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+        return ast.unparse(_Named(self, named).visit(tree)) if named.keys() - written else text
+
     def edited(self, text: ast.expr, modules: Mapping[str, ModuleType]) -> Callable:
         """Return what builds the variable as new text computes it.
 
@@ -551,6 +564,21 @@ class Use:
         """Return what the leaves of a text's value are in the graph."""
         leaves = (v for v in ancestors([new]) if v.owner is None and not isinstance(v, Constant))
         return {v: self.meant[v] if v in self.meant else self._meaning(v) for v in leaves}
+
+
+class _Named(ast.NodeTransformer):
+    """Puts names in the place of expressions that are the same variables."""
+
+    def __init__(self, use: Use, named: Mapping[str, Variable]):
+        self.use, self.named = use, named
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Call | ast.Subscript):
+            text = ast.unparse(node)
+            for name, variable in self.named.items():
+                if len(name) < len(text) and self.use.means(text, variable):
+                    return ast.Name(name, ast.Load())
+        return self.generic_visit(node)
 
 
 def _copied(result: Variable, made: dict[Variable, Variable]) -> Variable:

@@ -21,6 +21,7 @@ from theanoguard._provenance import SourceLine, module_of, source_place
 from theanoguard._provenance.designating import made_by_grad
 from theanoguard._provenance.source import expression_of
 from theanoguard.explain.advice.candidates import Remedy
+from theanoguard.explain.advice.claims import MAX_NAME
 from theanoguard.explain.advice.edits import Edit
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.logarithms import axes_text
@@ -34,7 +35,14 @@ from theanoguard.explain.advice.proof import (
     shown,
     uses_of,
 )
-from theanoguard.explain.advice.source_edit import bare, edited, filled, listed, operands_of
+from theanoguard.explain.advice.source_edit import (
+    bare,
+    edited,
+    filled,
+    is_compound,
+    listed,
+    operands_of,
+)
 from theanoguard.explain.advice.trials import Builders, Trial
 from theanoguard.explain.advice.written import (
     CHOICES,
@@ -105,9 +113,6 @@ def _is_steady(trial: Trial, other: Trial | None) -> bool:
             return False
     return True
 
-
-MAX_NAME = 30
-"""Length of the longest expression that a sentence on a change repeats."""
 
 Told: TypeAlias = tuple[str, tuple[str, ...]]
 """A remedy as a sentence, with the user's old and new lines in turn."""
@@ -207,10 +212,10 @@ def _in_words(remedy: Remedy, trial: Trial, cause: Cause, changes: str) -> str |
     if remedy.in_words and len(texts) < len(remedy.edits):
         return f"With {remedy.text} {trial.text}." if remedy.text else None
     if not texts:
-        known = None if remedy.x is None else spot.name_of(remedy.x)
-        name = known or "x"
-        unnamed = "" if known else f" (x is what {op_name(spot.node.op)} takes)"
-        inside = f"({name})" if _is_compound(name) else name
+        name = (None if remedy.x is None else spot.name_of(remedy.x)) or ""
+        if expression_of(name) is None:  # (a letter may be another variable's name)
+            name, unnamed = "operand", f" (the operand of {op_name(spot.node.op)})"
+        inside = f"({name})" if is_compound(name) else name
         module = module_of(spot.node.outputs[0])
         texts = [f'"{remedy.text.replace("{x}", inside).replace("{pt}", module)}"']
     if changes:
@@ -270,10 +275,6 @@ def _meaning_of(variables: list[Variable], spot: Any, place: SourceLine | None) 
         for line, names in found.items()
     )
     return "".join(f", where {text}" for text in texts)
-
-
-def _is_compound(name: str) -> bool:
-    return not all(c.isalnum() or c in "_.[](), :" for c in name)
 
 
 MAX_WRITTEN = 150
@@ -422,9 +423,10 @@ def _written(remedy: Remedy, use: Use, code: str) -> Iterator[tuple[str, Any, st
     names = {k: list(_names_for(use, v, spot)) for k, v in operands.items() if k in used}
     for chosen in itertools.product(*names.values()):
         text = filled(ast.unparse(tree), dict(zip(names, chosen, strict=True)))
-        if edit is None and remedy.views:
-            text += _index_of(node)
-        yield text, node, text
+        index = _index_of(node) if edit is None and remedy.views else ""
+        # (where a name is computed from another operand, the formula holds of the operands alone)
+        for known in dict.fromkeys((filled(use.with_names(text), {}), text)):
+            yield known + index, node, known + index
 
 
 def _copy(node: ast.AST) -> ast.AST:

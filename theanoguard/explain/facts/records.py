@@ -269,7 +269,7 @@ class Operand:
         For a region, the element that contributes most to the result.  In a matrix product it
         belongs to the largest term.
     computed : bool
-        Whether it is a value inside a fused operation.
+        Whether it is a value inside a fused operation, or has only a formula for a name.
     given : str
         For a value inside a fused operation, the numbers that it was computed from:
         ``1.0 - 2.0``.

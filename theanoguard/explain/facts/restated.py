@@ -177,13 +177,19 @@ def in_forward_pass(cause: Cause, spot: Spot, node: Apply, mask: Mask) -> Cause:
 def differentiated(spot: Spot, element: int | None) -> tuple[Operand, ...]:
     """Return the operands of an operation where its derivative is largest; none if unknown.
 
+    One that the user has neither named nor written, such as the variance in a standard deviation,
+    counts as computed.
+
     `element`: the position of the bad element of the gradient.
     """
     index = worst_element(op_name(spot.node.op), spot.values, element)
     if index is None:
         return ()
     place = Place(Scope(spot.replay), spot.node.outputs[0], index)
-    return tuple(operands_of(place, spot))
+    return tuple(
+        replace(s.operand, computed=not s.known and s.operand.value is not None)
+        for s in _operands(place, spot)
+    )
 
 
 def place_in(cause: Cause, spot: Spot) -> Place | None:

@@ -405,7 +405,7 @@ def _facts(explanation: Explanation, most: int = MAX_OPERANDS) -> list[str]:
     named = [o for o in cause.operands if not o.constant and _is_named(o)]
     if cause.backward:
         forward = [o for o in cause.differentiated if not o.constant and _is_named(o)]
-        named = forward or [o for o in named if not _is_long_formula(o)]
+        named = [o for o in forward or named if not _is_long_formula(o)]
     given = [_operand_line(o) for o in named]
     given = list(dict.fromkeys(given))[:most]
     lines += [("  where  " if i == 0 else "         ") + line for i, line in enumerate(given)]
