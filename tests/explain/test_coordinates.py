@@ -298,3 +298,24 @@ def test_an_infinite_literal_is_no_error():
     bound = pt.constant(np.array([1.0, -np.inf]), name="bound")
     fn = pytensor.function([x], [x + bound, pt.cast(bound, "float64") * 2], mode=MODE)
     assert np.isinf(fn(np.zeros(2))[0][1])
+
+
+SCRIPT = """import pytensor, pytensor.tensor as pt
+from theanoguard import GuardMode
+x = pt.dvector("x")
+y = pt.log(0.5 * x)
+f = pytensor.function([x], y, mode=GuardMode())
+f([0.0])"""
+
+
+@pytest.mark.parametrize(
+    "argument, known", [(SCRIPT, True), (SCRIPT.replace("0.5", "0.6"), False), ("x = (", False)]
+)
+def test_the_text_of_a_command(argument, known, monkeypatch):
+    """It is that of `python -c`; other code has the same file name, and another text."""
+    monkeypatch.setattr("linecache.cache", {})
+    monkeypatch.setattr("sys.orig_argv", ["python", "-c", argument])
+    with pytest.raises(GuardError) as info:
+        exec(compile(SCRIPT, "<string>", "exec", dont_inherit=True), {})
+    assert "<string>:4" in str(info.value)
+    assert ("y = pt.log(0.5 * x)" in str(info.value)) == known

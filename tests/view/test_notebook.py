@@ -562,6 +562,15 @@ def run(shell):
     return run
 
 
+def test_an_error_in_a_timed_cell_shows_its_line(run):
+    found = run(
+        "%%time\nimport pytensor, pytensor.tensor as pt, theanoguard\nx = pt.dvector('x')\n"
+        "y = pt.log(0.5 * x)\n"
+        "f = pytensor.function([x], y, mode=theanoguard.GuardMode())\nf([0.0])"
+    )
+    assert "<timed exec>:3:5\n    y = pt.log(0.5 * x)\n" in str(found.error_in_exec)
+
+
 def html_shown(shell, thing):
     return shell.display_formatter.format(thing)[0].get("text/html")
 

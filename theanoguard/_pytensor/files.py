@@ -1,9 +1,13 @@
 """Which files are the user's, and which belong to PyTensor and what stands around it."""
 
+import ast
+import linecache
 import sys
 import sysconfig
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path, PurePath
+from types import CodeType
 
 import pytensor
 
@@ -97,6 +101,48 @@ def is_own_file(file: str) -> bool:
     if PurePath(file).parent in _LAUNCHERS and not file.endswith(".py"):
         return False
     return is_user_file(file) and not any(site in file.replace("\\", "/") for site in _SITE)
+
+
+def keep_source(code: CodeType) -> None:
+    """Give `linecache` the text of code that has no file: of ``python -c``, or a ``%%time`` cell.
+
+    Other code, such as that of a dataclass, has the same file names.  So the text is compiled, and
+    the code must be a part of the result.
+    """
+    file = code.co_filename
+    text = _UNREAD[file]() if file in _UNREAD else None
+    if text and any(code == part for part in _codes_of(text, file)):
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+
+
+def _command() -> str | None:
+    arguments = sys.orig_argv
+    return arguments[arguments.index("-c") + 1] if "-c" in arguments[:-1] else None
+
+
+def _timed_cell() -> str | None:
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is None:
+        return None
+    magic, _, cell = shell.history_manager.input_hist_raw[-1].partition("\n")
+    return str(shell.transform_cell(cell)) if magic.startswith("%%") else None
+
+
+_UNREAD = {"<string>": _command, "<timed exec>": _timed_cell}
+
+
+def _codes_of(text: str, file: str) -> Iterator[CodeType]:
+    """Yield the code of a text, with and without its last statement, and all code in it."""
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:
+        return
+    codes = [
+        compile(ast.Module(part, []), file, "exec", dont_inherit=True) for part in (body, body[:-1])
+    ]  # (``%%time`` evaluates an expression at the end of its cell by itself)
+    while codes:
+        yield (code := codes.pop())
+        codes += [part for part in code.co_consts if isinstance(part, CodeType)]
 
 
 def user_stacklevel() -> int:

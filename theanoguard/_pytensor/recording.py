@@ -45,7 +45,7 @@ from pytensor.scalar import basic as scalar
 from theanoguard._patching import Patch, apply
 from theanoguard._pytensor import graph_errors
 from theanoguard._pytensor.bindings import Bindings, Bound, Path, Ref
-from theanoguard._pytensor.files import is_own_file, is_untraced
+from theanoguard._pytensor.files import is_own_file, is_untraced, keep_source
 from theanoguard._pytensor.labelled import LABELLED, LOWERING
 from theanoguard._releases import has, has_local
 
@@ -192,8 +192,11 @@ class _Recorder:
             if len(self.entries) > 50_000:
                 self.entries.clear()
             line = frame.f_lineno
-            text = linecache.getline(code.co_filename, line, frame.f_globals).strip() or None
-            found = self.entries[key] = Entry(code, lasti, line, text)
+            text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
+            if not text:
+                keep_source(code)
+                text = linecache.getline(code.co_filename, line).strip()
+            found = self.entries[key] = Entry(code, lasti, line, text or None)
         return found
 
     def is_skipped(self, file: str, skips: Sequence[str]) -> bool:
