@@ -206,6 +206,54 @@ def test_rewind_gives_the_same_bits_again(backend):
     assert [a.tobytes() for a in again] == [r.tobytes() for r in results[start - 1 :]]
 
 
+def test_copies_share_what_no_bit_has_changed_in():
+    values = {"data": np.array([np.nan, 0.0]), "w": np.zeros(2), "flat": np.array(2.0)}
+    shared = {name: pytensor.shared(value, name=name) for name, value in values.items()}
+    f = pytensor.function([], list(shared.values()), mode=Mode("py", None))
+    recording = Recording(f, snapshots=4)
+
+    def call():
+        recording.begin((), {})
+        recording.end(f())
+
+    call()
+    shared["data"].get_value(borrow=True)[1] = -0.0
+    call()
+    shared["w"].set_value(np.zeros(3))
+    call()
+    first, second, third = (copy.values for copy in recording.copies)
+    same = {name: (first[v] is second[v], second[v] is third[v]) for name, v in shared.items()}
+    assert same == {"data": (False, True), "w": (True, False), "flat": (True, True)}
+    recording.rewind(1)
+    for name, v in shared.items():
+        assert v.get_value().tobytes() == values[name].tobytes()
+        v.get_value(borrow=True)[...] = 7
+    recording.rewind(2)
+    assert shared["data"].get_value().tobytes() == np.array([np.nan, -0.0]).tobytes()
+    assert shared["flat"].get_value() == 2
+
+
+def test_a_call_inside_of_an_action_is_part_of_its_call():
+    seen = []
+
+    def action(event):
+        seen.append(event.call)
+        if len(seen) < 3:
+            seen.append(f([3.0, 4.0]).tolist())
+
+    w, x = pytensor.shared(np.zeros(2), name="w"), pt.dvector("x")
+    mode = GuardMode(history=True, action=action, optimizer=None)
+    f = pytensor.function([x], 2 * x, updates={w: w + 1}, mode=mode)
+    for value in (1.0, 2.0, np.nan, 1.0):
+        f([value, 1.0])
+    assert seen == [3, [6.0, 8.0]]
+    recording = recording_of(f)
+    assert recording.calls == 5 and not recording.failed
+    assert recording.series("x", "largest") == ([1, 2, 3, 5], [1, 2, 1, 1])
+    kept = dict(zip(*recording.series("w", "largest"), strict=True))
+    assert kept == {1: 1, 2: 2, 3: 3, 5: w.get_value().max()}
+
+
 def test_rewind_without_copies_says_what_to_do():
     f, _ = training()
     x, y = next(batches(1))
@@ -469,6 +517,25 @@ def test_sentences_about_inputs_are_true():
         "usually 1.0."
     )
     assert after(*spikes, np.full(100, -100.0)).startswith(f"{since}reaches a magnitude of 100.0.")
+
+
+@pytest.mark.parametrize("factor, blamed", [(10.0, False), (1000.0, True)])
+def test_one_update_far_above_all_before_is_named_where_nothing_fails(factor, blamed):
+    k, w = pytensor.shared(0.0, name="k"), pytensor.shared(np.ones(4), name="w")
+    size = pt.switch(pt.eq(k, 50), factor, 1) * (2 + pt.cos(k))
+    recording, call = recorded(updates={w: w + size * pt.cos(k), k: k + 1})
+    for _ in range(100):
+        call()
+    since = recording.since()
+    assert (since is not None) == blamed
+    if blamed:
+        moved = dict(zip(*recording.series("w", "moved"), strict=True))
+        assert (since.call, since.kind, since.name, since.value) == (51, "update", "w", moved[51])
+        usual = np.median([moved[call] for call in range(35, 51)])
+        assert since.usual == pytest.approx(usual)
+        assert str(since) == (
+            "Since call 51: the update of w has the norm 5720.0.  Until then it was 1.97."
+        )
 
 
 def test_calls_that_failed_before_are_no_blame():

@@ -107,3 +107,20 @@ def test_divergences_are_explained_with_what_stands_out_in_a_chain(model):
     assert "Chain 1: since draw 50, the term y is about -" in text
     assert "Chain 2: its step size is 0.004; the others have 0.5 or more." in text
     assert "Chain 0" not in text
+
+
+@pytest.mark.slow  # (it samples)
+def test_the_record_of_a_real_trace_has_what_the_sampler_told(model):
+    with model:
+        idata = pm.sample(
+            60, tune=60, chains=2, cores=1, random_seed=1, nuts_sampler="pymc",
+            progressbar=False, compute_convergence_checks=False,
+        )  # fmt: skip
+    found = theanoguard.pymc.record(idata, model)
+    stats = idata["sample_stats"]
+    assert [(r.chain, len(r.draws)) for r in found] == [(0, 60), (1, 60)]
+    for record in found:
+        terms = sum(record.figures[name] for name in ("mu", "sigma", "y"))
+        np.testing.assert_allclose(terms, stats["lp"].values[record.chain])
+        for name in ("step_size", "energy"):
+            np.testing.assert_array_equal(record.figures[name], stats[name].values[record.chain])

@@ -16,12 +16,17 @@ class RecordedFunction(WatchedFunction):
         if guard.recording is None:
             guard.recording = history.Recording(self, guard.policy.snapshots)
         recording = guard.recording
+        if recording.in_call:  # (an `action` calls the function: that is part of the call)
+            return super().__call__(*args, **kwargs)
         try:
+            recording.in_call = True
             recording.begin(args, kwargs, guard.calls + 1)
             result = super().__call__(*args, **kwargs)
+            recording.end(result)
         except BaseException:
             if guard.calls < recording.calls:
                 recording.withdraw(guard.calls)
             raise
-        recording.end(result)
+        finally:
+            recording.in_call = False
         return result

@@ -1,6 +1,6 @@
 """Since when: the first call that is unlike those before, and what left its history there."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -26,7 +26,7 @@ JUMP = np.log(2.5)
 """By how much an input has to exceed all inputs before it, as a logarithm."""
 
 FAR, FAR_ROWS = np.log(30.0), 32
-"""The same where no call has failed, and the number of calls that it takes to say so."""
+"""The same where no call has failed, also of an update, and the number of calls that it takes."""
 
 NOTHING = 3e-3
 """An update that moves a variable by less than so much of its norm is as good as none."""
@@ -97,12 +97,15 @@ def _far_off(table: Table) -> list[int]:
     """Return the first call with an input, or a variable that was set, far above all before."""
     rows = []
     for _, i in [*table.of("input"), *table.of("shared")]:
-        most = np.fmax.accumulate(table.start(i, "magnitude"))
-        jumps: np.ndarray = (
-            np.flatnonzero(most[FAR_ROWS:] > most[FAR_ROWS - 1 : -1] * np.exp(FAR)) + FAR_ROWS
-        )
-        rows += jumps[:1].tolist()
+        rows += _jumps(np.log(table.start(i, "magnitude")))[:1]
     return sorted(rows)[:1]
+
+
+def _jumps(x: np.ndarray) -> list[int]:
+    """Return where a series of logarithms is far above all before."""
+    most = np.fmax.accumulate(x)
+    found: list[int] = np.flatnonzero(most[FAR_ROWS:] > most[FAR_ROWS - 1 : -1] + FAR).tolist()
+    return [row + FAR_ROWS for row in found]
 
 
 def _set(table: Table, series: Series, i: int, row: int) -> Since | None:
@@ -214,6 +217,9 @@ def _left(table: Table, series: Series, i: int) -> Left | None:
     x, n = np.log(y[rows]), len(rows)
     if n < 4:
         return None
+    if not table.failed and (far := _jumps(x)):
+        t, usual = far[0], _median(moved[rows[far[0] - BEFORE : far[0]]])
+        return Left(series, y, "update", int(rows[t]), float(x[t:].max() - np.log(usual)), usual)
     least_after = np.minimum.accumulate(x[::-1])[::-1]
     start = 1 if _grows_steadily(x) else FEW
     rise = np.array([least_after[t] - x[max(0, t - BEFORE) : t].max() for t in range(start, n)])
@@ -303,21 +309,16 @@ def _said(
 
 def _grown(table: Table, left: Left) -> Since:
     start, end = left.row, int(np.flatnonzero(np.isfinite(left.figures))[-1])
+    if left.figures[end] < left.figures[start]:  # (it jumped, and has come down since)
+        end = start
     value, last = left.figures[[start, end]]
     calls = int(table.calls[end] - table.calls[start])
     grows = calls > 0
-    return Since(
-        call=int(table.calls[start]),
-        last=int(table.calls[-1]),
-        kind=left.kind,
-        name=left.series.name,
-        usual=left.usual,
-        most=left.usual,
-        value=float(last),
+    return replace(
+        _said(table, start, left.kind, left.series, left.usual, left.usual, last),
         growth=float(np.exp(min(left.growth, 700.0))),
         rate=float((last / value) ** (1 / calls)) if grows and value > 0 else None,
         step=float((last - value) / calls) if grows else None,
-        followed=_followed(table, start, left.series),
     )
 
 

@@ -94,6 +94,7 @@ class Recording:
         self._snapshots = snapshots
         self._sent: list[tuple[Tracker, int, tuple[Figure, ...]]] = []
         self.calls = 0
+        self.in_call = False
         self.clear()
 
     def clear(self) -> None:
@@ -109,8 +110,8 @@ class Recording:
     def _lay_out(self, function: Function) -> None:
         """Decide what is followed.  (To keep the function would be a cycle.)"""
         inputs = list(zip(function.maker.inputs, function.input_storage, strict=True))
-        own = [(i, c) for i, c in inputs if not _is_shared(i.variable)]
-        shared = [(i, c) for i, c in inputs if _is_shared(i.variable)]
+        own = [(i, c) for i, c in inputs if not isinstance(i.variable, SharedVariable)]
+        shared = [(i, c) for i, c in inputs if isinstance(i.variable, SharedVariable)]
         arrays = [(i, c) for i, c in shared if _is_array(c.storage[0])]
         self._names = {i.name: n for n, (i, _) in enumerate(own) if i.name}
         self._variables = [i.variable for i, _ in shared]
@@ -238,8 +239,8 @@ class Recording:
         self._sent.append((tracker, every, tuple(figures)))
 
     def _copy(self) -> None:
-        values = {v: v.get_value(borrow=False) for v in self._variables}
-        self.copies.append(Copy(self.calls, values))
+        last = self.copies[-1].values if self.copies else {}
+        self.copies.append(Copy(self.calls, {v: _copied(v, last.get(v)) for v in self._variables}))
         if len(self.copies) > self._snapshots:
             self._spacing *= 2
             self.copies = [c for c in self.copies if (c.call - 1) % self._spacing == 0]
@@ -386,8 +387,14 @@ class Recording:
         return found[-1].call
 
 
-def _is_shared(variable: Variable) -> bool:
-    return isinstance(variable, SharedVariable)
+def _copied(variable: SharedVariable, last: Any) -> Any:
+    """Return a copy of the value of a variable, or the last one if no bit has changed since."""
+    value = variable.get_value(borrow=True)
+    if type(last) is type(value) is np.ndarray and not value.dtype.hasobject:
+        same = (last.dtype, last.shape) == (value.dtype, value.shape)
+        if same and np.array_equal(np.ravel(last).view("u1"), np.ravel(value).view("u1")):
+            return last
+    return variable.get_value(borrow=False)
 
 
 def _is_array(value: Any) -> bool:

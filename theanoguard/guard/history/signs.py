@@ -56,30 +56,28 @@ def signs(table: Table, skip: tuple[str, ...] = ()) -> list[Sign]:
         ]
 
 
-def _moves(table: Table, series: Series, i: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return by how much the last calls have moved a parameter, and the calls before them."""
-    if not (series.kind == "shared" and series.updated):
-        return None
+def _moves(table: Table, series: Series, i: int) -> tuple[float, float, float]:
+    """Return by how much the last calls have moved a parameter, the calls before, and its norm.
+
+    They are medians, or NaN where there are too few calls.
+    """
     moved = table.end(i, "moved")
     moved = moved[np.isfinite(moved)]
-    return (moved[-NOW:], moved[:-NOW]) if len(moved) >= 2 * NOW else None
+    if not (series.kind == "shared" and series.updated and len(moved) >= 2 * NOW):
+        return np.nan, np.nan, np.nan
+    norm = table.end(i, "norm")[-NOW:]
+    return float(np.median(moved[-NOW:])), float(np.median(moved[:-NOW])), float(np.median(norm))
 
 
 def _explodes(table: Table, series: Series, i: int) -> str | None:
-    parts = _moves(table, series, i)
-    if parts is None:
-        return None
-    now, before = np.median(parts[0]), np.median(parts[1])
+    now, before, _ = _moves(table, series, i)
     if not now > 100 * before > 0:
         return None
     return f"its updates are {now / before:.3g} times as large as before (norm {now:.3g})"
 
 
 def _vanishes(table: Table, series: Series, i: int) -> str | None:
-    parts = _moves(table, series, i)
-    if parts is None:
-        return None
-    now, before = np.median(parts[0]), np.median(parts[1])
+    now, before, _ = _moves(table, series, i)
     if not 0 < now < 1e-4 * before:
         return None
     return f"its updates have shrunk from {before:.3g} to {now:.3g}"
@@ -93,13 +91,10 @@ def _stands(table: Table, series: Series, i: int) -> str | None:
 
 
 def _moves_far(table: Table, series: Series, i: int) -> str | None:
-    parts = _moves(table, series, i)
-    if parts is None:
+    now, _, norm = _moves(table, series, i)
+    if not 0 < 0.3 * norm < now:
         return None
-    share = float(np.median(parts[0] / table.end(i, "norm")[-len(parts[0]) :]))
-    if not 0.3 < share < np.inf:
-        return None
-    return f"each update moves it by {share:.0%} of its norm"
+    return f"each update moves it by {now / norm:.0%} of its norm"
 
 
 def _is_dead(table: Table, series: Series, i: int) -> str | None:
