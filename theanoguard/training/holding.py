@@ -23,9 +23,6 @@ class HoldBack(GraphRewriter):
     A check is a node whose operation has a true attribute ``holds_back``.
     """
 
-    def add_requirements(self, fgraph: FunctionGraph) -> None:
-        pass
-
     def apply(self, fgraph: FunctionGraph) -> None:
         checks = [node for node in fgraph.apply_nodes if getattr(node.op, "holds_back", False)]
         if not checks:

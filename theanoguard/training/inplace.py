@@ -163,9 +163,6 @@ for _method in "support_code headers header_dirs libraries lib_dirs compile_args
 class UpdateInPlace(GraphRewriter):
     """Let guarded updates be made in place by BLAS, all of a function or none."""
 
-    def add_requirements(self, fgraph: FunctionGraph) -> None:
-        pass
-
     def apply(self, fgraph: FunctionGraph) -> None:
         for node in [n for n in fgraph.apply_nodes if isinstance(n.op, FirstBad)]:
             # (with a smaller limit a bound would rarely do)

@@ -371,8 +371,11 @@ class ScaleEach(OverArrays):
         self, node: Apply, name: str, inputs: list, outputs: list, sub: dict[str, str]
     ) -> str:
         factors, *arrays = inputs
-        # A new reference to the input before the old output goes: they may be the same.
-        one = """
+        code = ""
+        for i, (array, out) in enumerate(zip(arrays, outputs, strict=True)):
+            ctype = f"npy_{node.outputs[i].type.dtype}"
+            # A new reference to the input before the old output goes: they may be the same.
+            code += f"""
         {{
             const double factor = *(npy_float64 *)PyArray_GETPTR1({factors},
                 PyArray_SIZE({factors}) > 1 ? {i} : 0);
@@ -381,26 +384,14 @@ class ScaleEach(OverArrays):
                 Py_INCREF(a);
             }} else {{
                 a = (PyArrayObject *)PyArray_NewCopy(a, NPY_KEEPORDER);
-                if (a == NULL) {{ {fail} }}
+                if (a == NULL) {{ {sub["fail"]} }}
                 tg_scale(({ctype} *)PyArray_DATA(a), PyArray_SIZE(a), ({ctype})factor);
             }}
             Py_XDECREF({out});
             {out} = a;
         }}
         """
-        return "".join(
-            one.format(
-                i=i,
-                array=array,
-                factors=factors,
-                out=out,
-                ctype=f"npy_{variable.type.dtype}",
-                fail=sub["fail"],
-            )
-            for i, (array, out, variable) in enumerate(
-                zip(arrays, outputs, node.outputs, strict=True)
-            )
-        )
+        return code
 
     def grad(self, inputs: list, output_gradients: list[Variable]) -> list[Variable]:
         factors, *arrays = inputs
@@ -530,20 +521,12 @@ def summarise(arrays: Sequence[Any]) -> list[Summary]:
     summaries: dict[int, Summary] = {}
     for positions, rows in _apply(Summarise(), arrays):
         for i, row in zip(positions, rows.tolist(), strict=False):
-            summaries[i] = _summary(*row)
+            summaries[i] = _summary(row)
     return [summaries[i] for i in range(len(arrays))]
 
 
-def _summary(
-    size: float,
-    low: float,
-    high: float,
-    total: float,
-    squares: float,
-    zeros: float,
-    n_nan: float,
-    n_inf: float,
-) -> Summary:
+def _summary(row: Sequence[float]) -> Summary:
+    size, low, high, total, squares, zeros, n_nan, n_inf = row
     finite = size - n_nan - n_inf
     nan = float("nan")
     return Summary(
