@@ -54,6 +54,23 @@ def pytest_configure(config):
         run_uncompiled()
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m is applied
+def pytest_collection_modifyitems(items):
+    """Mark what runs on Numba by its parameter, which tox runs on one release of PyTensor."""
+    nowhere = []
+    for item in items:
+        values = getattr(item, "callspec", None) and item.callspec.params.values()
+        releases = {"on_30", "on_33"} & {marker.name for marker in item.iter_markers()}
+        if any(isinstance(value, str) and value.lower() == "numba" for value in values or ()):
+            item.add_marker("numba")
+            if not releases:
+                item.add_marker("on_33")
+        if len(releases) > 1:
+            nowhere.append(item.nodeid)
+    if nowhere:
+        raise pytest.UsageError(f"on_30 and on_33, so tox runs them nowhere: {nowhere}")
+
+
 def pytest_collection_finish(session):
     freeze()  # the modules and the thousands of tests
     gc.set_threshold(10_000, 10, 10)  # a compiler makes many objects, which go by themselves

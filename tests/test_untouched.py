@@ -22,7 +22,7 @@ from theanoguard import GuardError, GuardMode, testvalue
 from theanoguard._pytensor import ifelse
 from theanoguard.monitor import MonitorMode
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.on_33, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 X = np.array([1.0, 2.0, 3.0, 4.0])
 

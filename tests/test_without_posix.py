@@ -12,6 +12,8 @@ from theanoguard import _files
 from theanoguard.guard.c import build
 from theanoguard.log import read_log, read_logs
 
+pytestmark = pytest.mark.on_30
+
 WITHOUT = Path(__file__).parent / "without_posix"
 ROOT = Path(theanoguard.__file__).parents[1]
 

@@ -9,6 +9,8 @@ from pytensor.tensor import linalg
 
 import theanoguard
 
+pytestmark = pytest.mark.on_30
+
 a = pt.dmatrix("a")
 b = pt.dmatrix("b")
 v = pt.dvector("v")

@@ -9,6 +9,8 @@ from pytensor.graph.traversal import ancestors
 
 from theanoguard._exact import evaluate
 
+pytestmark = pytest.mark.on_30
+
 PYTHON = Mode("py", None)
 
 x = pt.dvector("x")

@@ -47,6 +47,8 @@ from theanoguard.explain.facts.situation import is_indefinite
 from theanoguard.explain.failure import hint_for_error
 from theanoguard.operations import first_element, regions
 
+pytestmark = pytest.mark.on_30  # (on 3.3 without a compiler: tox -e nocxx)
+
 PY = Mode("py", "fast_run")
 
 

@@ -11,6 +11,8 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 import theanoguard
 from theanoguard import GuardError, GuardMode
 
+pytestmark = pytest.mark.on_30
+
 px = pytest.importorskip("pytensor.xtensor")
 
 NORMAL, ZERO_ROW = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1.0, 2.0], [0.0, 0.0]])

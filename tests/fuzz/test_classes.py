@@ -15,6 +15,8 @@ from pytensor.graph.replace import vectorize_graph
 from theanoguard import GuardError, GuardMode, events_of
 from theanoguard._pytensor import ifelse
 
+pytestmark = pytest.mark.on_30
+
 CASES = {}
 # (case, backend): what is still to be mended
 OPEN = {}

@@ -11,7 +11,10 @@ from theanoguard import GuardError, GuardMode, events_of
 from theanoguard.guard.c import runtime as compiled
 from theanoguard.guard.rerun import WatchedKernels
 
-pytestmark = pytest.mark.skipif(backend() != "c", reason="is about the C backend")
+pytestmark = [
+    pytest.mark.skipif(backend() != "c", reason="is about the C backend"),
+    pytest.mark.on_30,
+]
 
 
 @pytest.mark.parametrize("bad", [1e39, np.inf, np.nan])

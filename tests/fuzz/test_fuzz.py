@@ -13,7 +13,8 @@ pytestmark = pytest.mark.on_30
 # Seeds of programs that have found a fault of the guard, with what it was.
 FOUND = {}
 
-SEEDS = [1, 2, 3, 4, 6, 7, ~0]  # (2 has a companion without a guard, 7 one with it)
+LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in (3, 4)]
+SEEDS = [1, 2, *LONG, 6, 7, ~0]  # (2 has a companion without a guard, 7 one with it)
 
 
 def listed(tally):
@@ -27,7 +28,6 @@ def test_the_guard_agrees_with_the_reference(seed):
     assert tally.counts["programs"] or tally.counts["not compiled"]
 
 
-@pytest.mark.on_33
 def test_the_fuzzer_sees_what_a_guard_misses(monkeypatch):
     """Judged by other rules than its own, the guard misses and reports falsely."""
     monkeypatch.setattr(playing, "Rules", lambda **kwargs: Rules(limit=1e-3))

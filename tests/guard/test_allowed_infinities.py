@@ -48,6 +48,7 @@ def test_a_nan_that_is_made_of_an_allowed_infinity(flags, dtype, monkeypatch):
     assert {event.kind for event in events_of(f)} == {"nan"}
 
 
+DEEP = [pytest.mark.deep, pytest.mark.on_30]
 x = pt.dvector("x")
 CHOSEN = pt.switch(x > 0, x, np.inf)
 HIDING = {
@@ -70,7 +71,7 @@ HIDING = {
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name in ("Tanh", "clip", "divisor") else [pytest.mark.deep])
+        pytest.param(name, marks=[] if name in ("Tanh", "clip", "divisor") else DEEP)
         for name in HIDING
     ],
 )

@@ -17,13 +17,14 @@ from theanoguard.guard.c import build
 
 pytestmark = pytest.mark.usefixtures("needs_cxx", "c_backend")
 
+DEEP = [pytest.mark.deep, pytest.mark.on_33]
 # Each runs in a process of its own: what is linked with -ffast-math may change the settings of the
 # thread that loads it.
 FLAGS = [
     "-O3 -ffast-math",
-    pytest.param("-O2 -ffinite-math-only", marks=pytest.mark.deep),
-    pytest.param("-Ofast", marks=pytest.mark.deep),
-    pytest.param("-O3 -fno-signed-zeros -fno-trapping-math", marks=pytest.mark.deep),
+    pytest.param("-O2 -ffinite-math-only", marks=DEEP),
+    pytest.param("-Ofast", marks=DEEP),
+    pytest.param("-O3 -fno-signed-zeros -fno-trapping-math", marks=DEEP),
 ]
 
 PROGRAM = """

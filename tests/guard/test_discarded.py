@@ -8,6 +8,8 @@ from pytensor.raise_op import Assert
 
 from theanoguard import GuardError, GuardMode
 
+pytestmark = pytest.mark.on_30
+
 # Each is bad at the second of these numbers.
 FUNCTIONS = {
     "log": (pt.log, [1.0, -1.0]),

@@ -200,27 +200,27 @@ def examples(n):
 
 
 @pytest.mark.deep
-@settings(max_examples=examples(15), deadline=None, suppress_health_check=checks, phases=phases)
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=checks, phases=phases)
 @graphs
 def test_unfused(seed, n, dtype, kind):
     check(seed, n, dtype, kind, fused=False)
 
 
-@settings(max_examples=examples(6), deadline=None, suppress_health_check=checks, phases=phases)
+@settings(max_examples=examples(4), deadline=None, suppress_health_check=checks, phases=phases)
 @graphs
 def test_fused(seed, n, dtype, kind):
     check(seed, n, dtype, kind, fused=True)
 
 
 @pytest.mark.deep
-@settings(max_examples=examples(5), deadline=None, suppress_health_check=checks, phases=phases)
+@settings(max_examples=examples(3), deadline=None, suppress_health_check=checks, phases=phases)
 @graphs
 def test_with_loop(seed, n, dtype, kind):
     check(seed, n, dtype, kind, fused=False, with_loop=True)
 
 
 @pytest.mark.deep
-@settings(max_examples=examples(8), deadline=None, suppress_health_check=checks, phases=phases)
+@settings(max_examples=examples(3), deadline=None, suppress_health_check=checks, phases=phases)
 @graphs
 def test_audited(seed, n, dtype, kind):
     check(seed, n, dtype, kind, fused=True, audit=True)

@@ -19,6 +19,8 @@ from theanoguard import (
 )
 from theanoguard.monitor import MonitorMode
 
+pytestmark = pytest.mark.on_33
+
 NUMBA = predefined_modes["NUMBA"]
 CALL = np.array([1.0, 2.0, 3.0])
 FAILS = np.array([-1.0, 2.0, 3.0])

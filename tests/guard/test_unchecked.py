@@ -60,7 +60,7 @@ def kinds(fn, w):
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("backend", ["c", pytest.param("numba", marks=pytest.mark.on_33), "jax"])
+@pytest.mark.parametrize("backend", ["c", "numba", "jax"])
 def test_the_operation_that_reads_it_is_reported(backend, settings):
     if backend != "c":
         pytest.importorskip(backend)

@@ -7,6 +7,8 @@ import pytest
 import theanoguard
 from theanoguard import lint
 
+pytestmark = pytest.mark.on_30
+
 v, w = pt.dvectors("v", "w")
 E = pt.exp(v)
 BY_RULE = {

@@ -13,6 +13,8 @@ from benchmarks.known_bugs.bugs import BUGS
 from benchmarks.linting import KINDS, linted, marked_line_of
 from theanoguard import lint
 
+pytestmark = pytest.mark.on_30
+
 AS_WRITTEN = Mode("py", None)
 QUICK = ("silu_by_hand", "masked_mean", "variance_from_moments", "angle")
 

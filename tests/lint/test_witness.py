@@ -242,7 +242,6 @@ def test_a_compiled_function():
     assert finding.rule == "log-of-zero"
 
 
-@pytest.mark.on_33
 def test_line_under_labelled_arrays():
     x = xtensor("x", dims=("a",))
     y = (x - x.max()).sum() / x.std()

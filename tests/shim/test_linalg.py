@@ -5,6 +5,8 @@ import pytest
 
 from theanoguard import GuardError, GuardMode
 
+pytestmark = pytest.mark.on_30
+
 RNG = np.random.RandomState(5)
 SQUARE = RNG.rand(3, 3)
 POSITIVE = SQUARE @ SQUARE.T + np.eye(3)

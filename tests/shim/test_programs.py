@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import shim_programs
 
+pytestmark = pytest.mark.on_30
+
 RECORDED = json.loads(Path(shim_programs.__file__).with_suffix(".json").read_text("utf-8"))
 
 

@@ -9,7 +9,7 @@ import shim_training
 
 RECORDED = json.loads(Path(shim_training.__file__).with_suffix(".json").read_text("utf-8"))
 RECORDED_CASES = [
-    pytest.param(mode, case, marks=pytest.mark.deep if i % 4 or "scan" in case else ())
+    pytest.param(mode, case, marks=pytest.mark.slow if i % 4 else ())
     for mode, cases in RECORDED.items()
     for i, case in enumerate(cases)
 ]

@@ -410,7 +410,7 @@ def everything():
     return [x, t], [*outputs, pytensor.grad(total, x)], values
 
 
-@pytest.mark.parametrize("linker", ["cvm", pytest.param("numba", marks=pytest.mark.on_33)])
+@pytest.mark.parametrize("linker", ["cvm", "numba"])
 def test_backends_agree(everything, linker, request):
     if linker == "cvm":
         request.getfixturevalue("needs_cxx")
@@ -502,7 +502,7 @@ def test_patterns(name):
         assert new is old
 
 
-@pytest.mark.parametrize("mode", ["CVM", pytest.param("NUMBA", marks=pytest.mark.on_33)])
+@pytest.mark.parametrize("mode", ["CVM", "NUMBA"])
 def test_softmax_over_groups(mode):
     """Negative numbers of groups count from the end, and columns are sorted by themselves."""
     groups = pt.lvector("groups")

@@ -17,6 +17,8 @@ from theanoguard import GuardError, GuardMode, inspect_graph, track_provenance
 from theanoguard.log import EventLog, read_log
 from theanoguard.training import GradientGuard, Watch, guarded_updates
 
+pytestmark = pytest.mark.on_30
+
 MOST = 20_000
 MOST_STORED = 250_000  # of an interactive view; the scripts and styles have about 20 kB
 N = 2_000
