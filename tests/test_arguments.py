@@ -55,7 +55,7 @@ from theanoguard.training import (
     watching,
 )
 from theanoguard.training.watch import WatchSettings
-from theanoguard.view import profile_nodes
+from theanoguard.view import profile_nodes, pydotprint
 
 x = pt.dvector("x")
 w = pytensor.shared(np.ones(3), name="w")
@@ -79,6 +79,7 @@ CALLS = {
     inspect_graph: {"thing": x * 2},
     lint: {"graph": pt.log(x)},
     profile_nodes: {"fn": f},
+    pydotprint: {"fct": x * 2, "format": "dot", "return_image": True},
     read_log: {"path": "missing.jsonl"},
     read_logs: {"paths": ["missing.jsonl"]},
     stabilize: {"graph": pt.log(x)},

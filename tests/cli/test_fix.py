@@ -214,3 +214,4 @@ def test_functions_that_were_not_searched_are_named(tmp_path, option, line, why)
     done = fix(tmp_path, *option)
     [said] = [text for text in done.stderr.splitlines() if "not searched" in text]
     assert f"model.py:{line}: not searched: " in said and why in said
+    assert done.returncode == 2

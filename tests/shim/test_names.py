@@ -404,6 +404,13 @@ def test_indices_are_printed_as_by_theano(shim):
     assert [shim.pp(variable) for variable in printed] == list(printed.values())
 
 
+def test_a_picture_takes_numbers_for_booleans(shim):
+    x = shim.tensor.dvector("x")
+    settings = {"format": "dot", "return_image": 1}
+    picture = shim.printing.pydotprint(x * 2, compact=0, with_ids=1, **settings)
+    assert picture == shim.printing.pydotprint(x * 2, compact=False, with_ids=True, **settings)
+
+
 def test_counts_in_typed_lists_are_floats(shim):
     from theano.typed_list import TypedListType
 

@@ -13,6 +13,7 @@ from pytensor import config
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 
+from theanoguard._arguments import Count, checked
 from theanoguard._errors import TheanoguardError
 from theanoguard._files import write_atomically
 from theanoguard.view.model import GraphModel, Marks, NodeModel, VariableModel, graph_model
@@ -38,6 +39,7 @@ default_colorCodes = {
 _ROOT_COLORS = {"input": "green", "shared": "cyan", "constant": "white"}
 
 
+@checked
 def pydotprint(
     fct: Any,
     outfile: str | Path | None = None,
@@ -47,7 +49,7 @@ def pydotprint(
     high_contrast: bool = True,
     cond_highlight: str | None = None,
     colorCodes: Mapping[str, str] | None = None,
-    max_label_size: int = 70,
+    max_label_size: Count = 70,
     scan_graphs: bool = False,
     var_with_name_simple: bool = False,
     print_output_file: bool = True,

@@ -1,6 +1,7 @@
 """Showing graphs and values."""
 
 import hashlib
+import inspect
 import sys
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -19,6 +20,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Prod, Sum
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
+import theanoguard.view
 from theanoguard._pytensor.for_theano import (
     Scan,
     advanced_increment_ops,
@@ -33,6 +35,8 @@ VALID_ASSOC = {"left", "right", "either"}
 pydot_imported = any(find_spec(name) for name in ("pydot", "pydot_ng", "pydotplus"))
 pydot_imported_msg = "" if pydot_imported else "There is no pydot."
 _print_fn = print_attributes
+# (Theano takes any number for a boolean.)
+pydotprint = inspect.unwrap(theanoguard.view.pydotprint)
 
 
 @dataclass
