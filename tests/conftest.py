@@ -56,19 +56,21 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)  # before -m is applied
 def pytest_collection_modifyitems(items):
-    """Mark what runs on Numba by its parameter, which tox runs on one release of PyTensor."""
+    """Mark what runs on Numba by its parameter, and what needs a compiler by its fixture."""
     nowhere = []
     for item in items:
-        values = getattr(item, "callspec", None) and item.callspec.params.values()
-        releases = {"on_30", "on_33"} & {marker.name for marker in item.iter_markers()}
-        if any(isinstance(value, str) and value.lower() == "numba" for value in values or ()):
+        values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        marks = {marker.name for marker in item.iter_markers()}
+        if any(isinstance(value, str) and value.lower() == "numba" for value in values):
             item.add_marker("numba")
-            if not releases:
+            if not marks & {"on_30", "on_33"}:
                 item.add_marker("on_33")
-        if len(releases) > 1:
+        if "needs_cxx" in getattr(item, "fixturenames", ()):
+            item.add_marker("compiled")
+        if marks >= {"on_30", "on_33"}:
             nowhere.append(item.nodeid)
     if nowhere:
-        raise pytest.UsageError(f"on_30 and on_33, so tox runs them nowhere: {nowhere}")
+        raise pytest.UsageError(f"on_30 and on_33: tox runs these nowhere: {nowhere}")
 
 
 def pytest_collection_finish(session):

@@ -20,6 +20,8 @@ from theanoguard import GuardError, GuardMode, inspect_graph
 from theanoguard.log import read_log
 from theanoguard.ops import register_operation
 
+pytestmark = pytest.mark.in_python
+
 ROOMS = ("facts", "advice", "text")
 LINE = "log_of_w"  # in the user's line
 
@@ -78,7 +80,6 @@ def functions():
 BAD = [np.array([1.0, 2.0, -3.0]), np.array([1.0, 2.0, 0.0])]
 
 
-@pytest.mark.on_33
 @pytest.mark.parametrize("broken", FUNCTIONS.values(), ids=FUNCTIONS.keys(), indirect=True)
 def test_the_report_stands(broken, functions):
     for function, value, word in zip(functions, BAD, ("NaN", "Inf"), strict=True):
@@ -94,7 +95,6 @@ def test_the_report_stands(broken, functions):
             assert "theanoguard doctor" in text
 
 
-@pytest.mark.on_33
 def test_the_planted_faults_are_met(functions, monkeypatch):
     """Most of the functions take part in these reports: the test above tests something."""
     met = set()
@@ -183,7 +183,6 @@ def everywhere(owner, key, value):
     return [(m, name) for m in ours for name, v in list(vars(m).items()) if v is value]
 
 
-@pytest.mark.on_33
 def test_a_fault_in_the_search_is_told(monkeypatch):
     """Whichever function of the search has one: the debug log alone would hide it."""
     importlib.import_module("theanoguard.explain.explanation")  # (it imports the functions by name)

@@ -11,7 +11,7 @@ from pytensor.graph.op import Op
 
 from theanoguard import GuardError, GuardMode
 
-pytestmark = pytest.mark.on_33
+pytestmark = pytest.mark.in_python
 
 MODE = GuardMode(True, True, False)
 

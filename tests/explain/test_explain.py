@@ -1149,3 +1149,15 @@ def test_a_parameter_that_is_nan_is_not_to_be_transformed():
     assert "sigmoid" not in text
     values[-1] = np.array([0.5, 1.5])
     assert "sigmoid" in hint_for_error(ValueError("p > 1"), node, values).text
+
+
+def test_integers_that_wrapped_get_no_bound(needs_cxx):
+    """(Without a compiler, PyTensor multiplies numbers of Python, and raises.)"""
+    i = pt.ivector("i")
+    f = pytensor.function([i], pt.sqrt(pt.cast(i * i, "float64")), mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        f(np.array([50000], "int32"))
+    told = " ".join(str(caught.value).split())
+    assert "needs 33 bits and has wrapped around in int32" in told
+    assert caught.value.explanation.advice.change == ()
+    assert "maximum(" not in told

@@ -21,7 +21,7 @@ import theanoguard
 from theanoguard import GuardMode
 from theanoguard.explain import Explanation, render_text
 
-pytestmark = pytest.mark.on_33
+pytestmark = pytest.mark.in_python
 
 MODELS = [(path, name) for path in KINDS for name in load(path).TRUTH]
 

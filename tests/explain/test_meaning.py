@@ -13,7 +13,7 @@ from pytensor.compile.mode import Mode
 import theanoguard
 from theanoguard import GuardError, GuardMode
 
-pytestmark = pytest.mark.on_33
+pytestmark = pytest.mark.in_python
 
 
 def softmax_with_a_rest():

@@ -4,7 +4,7 @@ import pytest
 
 from tests.explain.pasted import outcome, programs
 
-pytestmark = pytest.mark.on_30
+pytestmark = pytest.mark.in_python
 
 # (python tests/explain/pasted.py runs all of them)
 SOME = [p for i, p in enumerate(programs()) if i % 16 == 3 and not p.name.startswith("theano_")]

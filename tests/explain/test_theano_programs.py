@@ -22,7 +22,7 @@ from theanoguard.explain.advice.written import (
     in_users_words,
 )
 
-pytestmark = pytest.mark.on_33
+pytestmark = pytest.mark.in_python
 
 PATH = Path(__file__).parents[1] / "gallery" / "legacy" / "programs.py"
 NAMES = (

@@ -7,7 +7,7 @@ import pytest
 
 from theanoguard import GuardError, GuardMode
 
-pytestmark = pytest.mark.on_33
+pytestmark = pytest.mark.in_python
 
 x, K = pt.dscalar("x"), pt.dscalar("K")
 A, b = pt.dmatrix("A"), pt.dvector("b")
