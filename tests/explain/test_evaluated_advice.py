@@ -338,6 +338,7 @@ def test_a_scaling_changes_a_geometric_mean():
     with pytest.raises(GuardError) as caught:
         fn(big)
     assert "in place of the input" not in told(caught.value)
+    assert "With pt.exp(0.2 * pt.log(x).sum()) on line" in told(caught.value)
 
 
 def test_a_divisor_of_two_uses_names_the_inputs():

@@ -216,6 +216,15 @@ def test_an_axis_of_one_variable_is_not_that_of_another():
     assert improve(expression, {w: np.full(3, 1e155), y: np.ones(5)}) is None
 
 
+def test_the_elements_that_make_a_product_overflow_may_be_many():
+    """And where the old formula and the new one are lost, no formula is known to be right."""
+    expression = v.prod() ** 0.2
+    found = improve(expression, {v: [1e100, 1e100, 1e100, 1e100, 1e-200]})
+    assert found is not None
+    for values, right in (([1e100, 1e100, 1e100, 1e100, 1e-200], 1e40), ([-1.0, -2.0], 2**0.2)):
+        np.testing.assert_allclose(found.expression.eval({v: values}), right, 1e-13)
+
+
 def test_a_formula_that_is_an_input_keeps_its_name():
     graph = pt.log1p(pt.exp(x)) - pt.log1p(pt.exp(-x))
     graph.name = "odds"

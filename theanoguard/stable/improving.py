@@ -39,6 +39,8 @@ KEPT = 12.0
 """The error in bits that another formula may have where the old one has less."""
 WIDTH = 4
 """The elements of a long axis that the search looks at."""
+WIDE = 16
+"""The same, where the result of so few is right, and that of the whole axis is lost."""
 CANDIDATES = 8
 SLOPES = 12
 DIFFERENTIATED = 6
@@ -255,8 +257,8 @@ class Found:
 class _Part:
     """A formula, the points where it is judged, and what is exact there."""
 
-    def __init__(self, formula: Formula, replay: Replay, end: float):
-        self.formula, self.replay, self.end = formula, replay, end
+    def __init__(self, formula: Formula, replay: Replay, end: float, width: int = WIDTH):
+        self.formula, self.replay, self.end, self.width = formula, replay, end, width
         self.seconds = max(end - time.thread_time(), 0.0)
 
     def improved(self) -> Found | None:
@@ -269,8 +271,12 @@ class _Part:
             return None
 
     def _improved(self) -> Found | None:
-        if self._valid_points is None or not self._is_faulty():
+        if self._valid_points is None:
             return None
+        if not self._is_faulty():
+            if self.width == WIDE or not (self._reduced() and self._is_lost_in_full()):
+                return None
+            return _Part(self.formula, self.replay, self.end, WIDE)._improved()
         for term, identities in self._candidates():
             if (after := self._judged(term)) is not None:
                 return Found(self, term, self._ulp(self._before), self._ulp(after), identities)
@@ -286,6 +292,10 @@ class _Part:
     @cached_property
     def _ndim(self) -> int:
         return max(x.variable.type.ndim for x in self.formula.leaves.values())
+
+    def _is_lost_in_full(self) -> bool:
+        value = self.replay.value(self.formula.variable)
+        return bool(np.any((value == 0) | ~np.isfinite(value)))
 
     def _reduced(self) -> bool:
         return any(OPERATIONS[head].reduces for head in _heads(self.formula.term))
@@ -303,9 +313,9 @@ class _Part:
             return {n: v.astype(dtype) for n, v in _chosen(columns, self.formula).items()}
         for axis in range(1, ndim + 1):
             length = max(v.shape[axis] for v in values.values())
-            if length > WIDTH:
+            if length > self.width:
                 long = [v for v in values.values() if v.shape[axis] == length]
-                where = _extremes(long, axis)
+                where = _extremes(long, axis, self.width)
                 values = {
                     n: np.take(v, where, axis) if v.shape[axis] == length else v
                     for n, v in values.items()
@@ -679,7 +689,11 @@ class _Part:
                 low = values[worse].max()
                 if not low < values[given].min():
                     continue
-                high = values[~worse & (values > low)].min()
+                # (where both are lost, nothing is known of the term: it may have no value there)
+                right = (new <= allowed) & (values > low)
+                if not right.any():
+                    continue
+                high = values[right].min()
                 leaf = (extreme, axes, name) if axes else name
                 condition = (head, leaf, Fraction(sign * _simple_between(low, high)))
                 yield ("switch", condition, term, self.formula.term)
@@ -874,14 +888,14 @@ def _axes(term: Term) -> set[int]:
     return own.union(*map(_axes, term[1 + reduces :]))
 
 
-def _extremes(arrays: Sequence[np.ndarray], axis: int) -> np.ndarray:
+def _extremes(arrays: Sequence[np.ndarray], axis: int, count: int = WIDTH) -> np.ndarray:
     """Return the places along an axis of the smallest and largest elements of some arrays."""
     places: list[int] = []
     for a in arrays:
         flat = np.moveaxis(a, axis, 0).reshape(a.shape[axis], -1)
         places += [int(np.argmax(flat.max(axis=1))), int(np.argmin(flat.min(axis=1)))]
         places += [int(np.argmin(np.abs(flat).min(axis=1)))]
-    kept = list(dict.fromkeys([*places, *range(WIDTH)]))[:WIDTH]
+    kept = list(dict.fromkeys([*places, *range(count)]))[:count]
     return np.array(sorted(kept))
 
 

@@ -315,13 +315,18 @@ def _difference(variable: Variable) -> Code | None:
 
 
 def _power(variable: Variable) -> Code | None:
-    """Form of prod(x) ** (1 / n), where n is the number of elements: the geometric mean."""
+    """Form of prod(x) ** p; where p is 1 by the number of elements, it is the geometric mean."""
     product, exponent = map(viewed, variable.owner.inputs)
     node = reduction_of(product, "prod")
-    if node is None or not _is_one_by_length(exponent, x := node.inputs[0]):
+    if node is None:
         return None
+    x, p = node.inputs[0], constant_number(exponent)
+    if p is not None:
+        axes = arguments(axes=node.op.axis, kept=variable.type.ndim == x.type.ndim > 0)
+        return f"{{pt}}.exp({p:.17g} * {{pt}}.log({{x}}).sum({axes}))", x
     is_whole = node.op.axis is None or x.type.ndim == 1
-    return ("{pt}.exp({pt}.log({x}).mean())", x) if is_whole else None
+    is_mean = is_whole and _is_one_by_length(exponent, x)
+    return ("{pt}.exp({pt}.log({x}).mean())", x) if is_mean else None
 
 
 def _is_one_by_length(exponent: Variable, x: Variable) -> bool:
