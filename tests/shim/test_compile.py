@@ -599,8 +599,16 @@ def test_nan_guard(shim, T, x):
 
     f = shim.function([x], T.log(x), mode=NanGuardMode(True, True, True, "fast_compile"))
     assert f(1.0) == 0
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError) as caught:
         f(-1.0)
+    _, _, said = str(caught.value).partition("NaN detected\n")
+    assert said.startswith("NanGuardMode found an error in the output of a node in this variable:")
+    lines = said.splitlines()
+    for line in ["Toposort index: 0", "Inputs shapes: [()]", "Outputs clients: [['output']]"]:
+        assert line in lines
+    assert "Inputs types: [TensorType(float64, scalar)]" in lines
+    assert any(line.startswith("Apply node that caused the error: ") for line in lines)
+    assert any(line.startswith("Inputs values: [array(-1.)]") for line in lines)
     untouched = T.log(x)
     untouched.tag.nan_guard_mode_check = False
     g = shim.function([x], untouched, mode=NanGuardMode(nan_is_error=True, inf_is_error=False))

@@ -384,7 +384,6 @@ def test_the_package_has_the_functions_of_basic(shim):
     assert {name for name in names if package[name] is not basic[name]} == set()
 
 
-@pytest.mark.on_33
 def test_indices_are_printed_as_by_theano(shim):
     T = shim.tensor
     x, i, k, rows = T.dmatrix("x"), T.iscalar("i"), T.lscalar("k"), T.ivector("iv")
@@ -395,6 +394,16 @@ def test_indices_are_printed_as_by_theano(shim):
         x[::2]: "x[::int64]",
         x[-1]: "x[Constant{-1}]",
         x[rows]: "AdvancedSubtensor1(x, iv)",
+        x[[0, 1]]: "AdvancedSubtensor1(x, TensorConstant{[0 1]})",
+        x[rows, rows]: "AdvancedSubtensor(x, iv, iv)",
+        x[x > 0]: "AdvancedBooleanSubtensor(x, gt(x, TensorConstant{0}))",
+        T.inc_subtensor(x[rows], 1): (
+            "AdvancedIncSubtensor1{no_inplace,inc}(x, TensorConstant{1}, iv)"
+        ),
+        T.set_subtensor(x[rows, rows], 1): (
+            "AdvancedIncSubtensor{inplace=False,  set_instead_of_inc=True}"
+            "(x, TensorConstant{1}, iv, iv)"
+        ),
         T.concatenate([x, x], axis=1): "join(TensorConstant{1}, x, x)",
         T.join(0, x, x): "join(TensorConstant{0}, x, x)",
         T.set_subtensor(

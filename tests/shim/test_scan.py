@@ -367,7 +367,12 @@ def test_a_step_of_a_loop(taps, index, shim, T):
         assert np.size(stored) < 10
 
 
-@pytest.mark.parametrize("n_steps", [-2, -3, np.int64(-3)])
-def test_negative_number_of_steps(n_steps, shim):
-    with pytest.raises(IndexError, match="negative number of step"):
+@pytest.mark.parametrize(
+    ("n_steps", "error", "text"),
+    [(k, IndexError, "negative number of step") for k in (-2, np.int64(-3))]
+    + [(k, TypeError, "Expected an integer") for k in (2.5, 2.0)]
+    + [(np.float64(2.0), ValueError, "n_steps must be an int")],
+)
+def test_wrong_number_of_steps(n_steps, error, text, shim):
+    with pytest.raises(error, match=text):
         shim.scan(lambda a: a + 1, outputs_info=shim.tensor.constant(1.0), n_steps=n_steps)

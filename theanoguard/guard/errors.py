@@ -51,6 +51,7 @@ class GuardError(TheanoguardError, AssertionError):
 
     __module__ = "theanoguard"  # what a traceback shows in front of the name
     _in_call = True  # whether the user has compiled the function, and so knows its outputs
+    _addition = ""  # what `import theano` says behind the report
 
     def __init__(
         self, event: GuardEvent, explanation: "Explanation | None" = None, recording: Any = None
@@ -118,9 +119,8 @@ class GuardError(TheanoguardError, AssertionError):
     def __str__(self) -> str:
         with failures():
             color = attempt("the colours", False, _has_colours, sys._getframe().f_back)
-        return report_text(
-            self.event, self.explanation, color=color, links=color, in_call=self._in_call
-        )
+        style = {"color": color, "links": color, "in_call": self._in_call}
+        return report_text(self.event, self.explanation, **style) + self._addition
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows of an uncaught error: the user's frames, and the report."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.traversal import toposort
 from pytensor.scalar.basic import ScalarOp
@@ -24,7 +24,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot, Max, Min, Prod, Sum
 
 from theanoguard._evaluate.culprit import Made, Origin, Place, dense, fused_operands
-from theanoguard._evaluate.replay import copy_value
+from theanoguard._evaluate.replay import Replay, copy_value
 from theanoguard._evaluate.scalars import ScalarStep
 from theanoguard._event import Trip
 from theanoguard._files import replacing, write_atomically
@@ -65,6 +65,7 @@ class FailingCall:
     def __init__(self, trip: Trip) -> None:
         self._graph = trip.fgraph
         self._variable = trip.variable
+        self._node = trip.frames[0].node if trip.frames else trip.variable.owner
         # Copy the values, because a later call may overwrite them.
         size = sum(getattr(v, "nbytes", 0) for v in trip.inputs.values())
         fits = size <= MAX_BYTES
@@ -74,6 +75,13 @@ class FailingCall:
         self,
     ) -> tuple[Any, ...]:  # (a pickle leaves out the function and the values of its inputs)
         return _nothing, ()
+
+    def operands(self) -> tuple[Apply, list[Any]] | None:
+        """Return the node of the function's graph that failed, and the values of its inputs."""
+        if self._node is None or self._values is None:
+            return None
+        replay = Replay(self._graph, self._values)
+        return self._node, [replay.value(variable) for variable in self._node.inputs]
 
     def pickled(self) -> tuple[bytes, str]:
         """Return the graph with its values as bytes, and the source of the user's own code.

@@ -2,6 +2,10 @@
 
 import re
 from contextlib import contextmanager
+from functools import reduce
+
+# A character, or parentheses of up to eight levels, as the text of a fused operation has them.
+NESTED = reduce(lambda inner, _: rf"(?:[^()]|\({inner}*\))", range(8), "[^()]")
 
 # What PyTensor writes, as regular expressions, and what Theano wrote.
 WORDS = [
@@ -16,7 +20,10 @@ WORDS = [
     (r"\b(tensor\.)?specify_broadcastable\b", "theano.tensor.addbroadcast"),
     (r"\bPyTensor is not able\b", "Theano is not able"),
     (r"\bpytensor (function|Variable)\b", r"theano \1"),
-    (r"\bmost PyTensor optimizations disabled\b", "most Theano optimization disabled"),
+    (
+        r"\bmost PyTensor optimizations disabled could provide a back-trace showing when\b",
+        "most Theano optimization disabled could give you a back-trace of when",
+    ),
     (r"\bPyTensor optimizations\b", "Theano optimizations"),
     (r"\bPYTENSOR_FLAGS\b", "THEANO_FLAGS"),
     (r"\.pytensorrc\b", ".theanorc"),
@@ -26,8 +33,7 @@ WORDS = [
         r"for a debug print-out and storage map footprint of this Apply node",
         "for a debugprint and storage map footprint of this apply node",
     ),
-    # A client that is an output of the function.  Parentheses of a variable's name have two levels.
-    (r"(?<=[\[ ])output\[\d+\]\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)(?=[\],])", "'output'"),
+    (rf"(?<=[\[ ])output\[\d+\]\({NESTED}*\)(?=[\],])", "'output'"),  # among the clients
     (r"\A`grad` encountered a NaN\.", "tensor.grad encountered a NaN."),
     (r"(?<= op is )undefined\.", "mathematically undefined."),
     (

@@ -18,6 +18,7 @@ from pytensor.tensor.subtensor import (
 
 from ..tensor.subtensor import AdvancedIncSubtensor1, AdvancedSubtensor1
 from . import Patch
+from .subtensor import places_of_indices
 
 
 def indices(op):
@@ -42,21 +43,22 @@ def sum_text(op):
     return f"Sum{{{axis}acc_dtype={op.acc_dtype}}}"
 
 
-def is_of_rows(op):
-    """Whether one vector indexes rows.  PyTensor 3.3 has the same class for every index."""
-    if AdvancedSubtensor is AdvancedSubtensor1:
-        return vars(op)["idx_list"] == (0,)
-    return isinstance(op, AdvancedSubtensor1 | AdvancedIncSubtensor1)
+def advanced(op, name):
+    """Return the name of Theano's operation: it has one for masks, and one for a vector of rows."""
+    types = vars(op).get("_index_types", ())
+    if any(type.dtype == "bool" for type in types):
+        return f"AdvancedBoolean{name}"
+    is_of_rows = places_of_indices(op) == (0,) and all(type.ndim == 1 for type in types)
+    return f"Advanced{name}{'1' if is_of_rows else ''}"
 
 
 def advanced_increment_text(op):
-    if is_of_rows(op):
+    name = advanced(op, "IncSubtensor")
+    if name.endswith("1"):
         place = "inplace" if op.inplace else "no_inplace"
         kind = "set" if op.set_instead_of_inc else "inc"
-        return f"AdvancedIncSubtensor1{{{place},{kind}}}"
-    return (
-        f"AdvancedIncSubtensor{{inplace={op.inplace},  set_instead_of_inc={op.set_instead_of_inc}}}"
-    )
+        return f"{name}{{{place},{kind}}}"
+    return f"{name}{{inplace={op.inplace},  set_instead_of_inc={op.set_instead_of_inc}}}"
 
 
 def increment_text(op):
@@ -113,8 +115,8 @@ def blockwise_text(op):
 TEXTS = {
     AdvancedIncSubtensor: advanced_increment_text,
     AdvancedIncSubtensor1: advanced_increment_text,
-    AdvancedSubtensor: lambda op: f"AdvancedSubtensor{'1' if is_of_rows(op) else ''}",
-    AdvancedSubtensor1: lambda op: f"AdvancedSubtensor{'1' if is_of_rows(op) else ''}",
+    AdvancedSubtensor: lambda op: advanced(op, "Subtensor"),
+    AdvancedSubtensor1: lambda op: advanced(op, "Subtensor"),
     All: lambda op: f"All{along(op)}",
     AllocDiag: lambda op: f"AllocDiag{{offset={op.offset}, axis1={op.axis1}, axis2={op.axis2}}}",
     Any: lambda op: f"Any{along(op)}",

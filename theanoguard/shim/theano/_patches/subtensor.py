@@ -6,6 +6,7 @@ Theano, ``set_subtensor(x[i], x[i] + y)`` adds all of `y` where the vector `i` r
 
 import re
 from functools import wraps
+from operator import attrgetter
 
 import numpy as np
 from pytensor.compile.mode import optdb
@@ -19,6 +20,7 @@ from pytensor.tensor import as_tensor_variable
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.exceptions import AdvancedIndexingError
 from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
     AdvancedSubtensor,
     IncSubtensor,
     Subtensor,
@@ -103,7 +105,7 @@ def initialized(initialize):
     return init
 
 
-def remembering(make_node, first):
+def remembering(make_node, first, type_of=lambda index: get_scalar_type(index.type.dtype)):
     """Return a ``make_node`` that lets the Op remember the types of the indices.
 
     They are no part of its identity, which PyTensor's rewrites rely on.
@@ -113,14 +115,14 @@ def remembering(make_node, first):
     make_node : callable
     first : int
         The number of the first input that is an index.
+    type_of : callable
+        The type that is remembered of an index.
     """
 
     @wraps(make_node)
     def make_remembered_node(self, *inputs):
         node = make_node(self, *inputs)
-        vars(self)["_index_types"] = tuple(
-            get_scalar_type(index.type.dtype) for index in node.inputs[first:]
-        )
+        vars(self)["_index_types"] = tuple(map(type_of, node.inputs[first:]))
         return node
 
     return make_remembered_node
@@ -229,7 +231,12 @@ set_to_inc = optdb["canonicalize"]["local_set_to_inc_subtensor"]
 
 PATCHES = [
     Patch(AdvancedSubtensor, "__init__", init_index),
-    Patch(AdvancedSubtensor, "make_node", make_index),
+    Patch(AdvancedSubtensor, "make_node", remembering(make_index, 1, attrgetter("type"))),
+    Patch(
+        AdvancedIncSubtensor,
+        "make_node",
+        remembering(AdvancedIncSubtensor.make_node, 2, attrgetter("type")),
+    ),
     # 3.3 has the same class for every index, without Theano's argument.
     Patch(AdvancedSubtensor, "pullback", pull_back_index),
     Patch(set_to_inc, "fn", local_set_to_inc_subtensor),

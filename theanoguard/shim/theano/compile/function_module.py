@@ -240,6 +240,8 @@ class Function(PyTensorFunction):
                 outputs = super().__call__(*args, **kwargs)
         except Exception as error:
             translate(error)
+            if hasattr(self.maker.mode, "tell"):  # a NanGuardMode
+                self.maker.mode.tell(error, self.maker.fgraph)
             raise
         keys = self.output_keys
         if keys is None and output_subset is None:

@@ -14,7 +14,7 @@ from .._words import theanos_words
 from ..tensor import as_tensor_variable, unbroadcast
 from ..tensor._one_node import inside_of_loop
 from ..updates import OrderedUpdates
-from .scan_utils import isNaN_or_Inf_or_None, until
+from .scan_utils import until
 
 # What PyTensor says about arguments and results that it wants to be others.
 _NOISE = ("Scan return signature will change", "The `mode` argument of `scan` is deprecated")
@@ -30,8 +30,8 @@ def _no_advice():
 
 def _fixed_steps(n_steps):
     """Return the number of steps if it is known, else None."""
-    if isinstance(n_steps, float | int):
-        return int(n_steps)
+    if type(n_steps) is float:  # which PyTensor cuts off
+        raise TypeError(f"Expected an integer, not n_steps={n_steps}")
     try:
         return None if n_steps is None else int(get_scalar_constant_value(n_steps))
     except NotScalarConstantError:
@@ -146,7 +146,7 @@ def scan(
     ValueError
         If the number of steps is unknown, or arguments or results of `fn` do not fit.
     TypeError
-        If an output has another type than its first value.
+        If an output has another type than its first value, or `n_steps` is a float.
 
     Examples
     --------
@@ -157,8 +157,6 @@ def scan(
     [2, 4, 8, 16]
     >>> theanoguard.shim.uninstall_theano()
     """
-    if isNaN_or_Inf_or_None(n_steps):
-        n_steps = None
     steps = _fixed_steps(n_steps)
     if steps is not None and steps < -1:  # Theano raises this when the function is called
         raise IndexError(f"Scan was asked to run for negative number of step {steps}")
