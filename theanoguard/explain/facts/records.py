@@ -319,6 +319,8 @@ class Waypoint:
         The inner graphs that contain it.
     steps : tuple of (int, number)
         For a loop: step numbers, and the state at the beginning of each.
+    is_users : bool
+        Whether the name is the user's, or text of the user's line.
     """
 
     name: str
@@ -330,6 +332,7 @@ class Waypoint:
     op: str | None = None
     path: tuple[PathStep, ...] = ()
     steps: tuple[tuple[int, Any], ...] = ()
+    is_users: bool = True
 
 
 @brief

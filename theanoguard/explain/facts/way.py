@@ -94,7 +94,7 @@ def way_from_inputs(origin: Origin) -> tuple[tuple[Waypoint, ...], int]:
     # (a stop such as `-(1.0)` or a literal, whose name is just its value, says nothing new)
     silent = ("node", "constant")
     said = [p for p in points if p.kind not in silent or p.name != number_text(p.value)]
-    merged = _without_repeats(merge_rewritten(said))
+    merged = _without_repeats(_in_users_terms(merge_rewritten(said)))
     return (merged, left_out) if len(merged) > 1 else ((), 0)
 
 
@@ -302,6 +302,7 @@ def _waypoint(stop: Stop) -> Waypoint:
         source=_certain_line(provenance),
         op=op,
         path=place.scope.path,
+        is_users=bool(own_name or leaf or joined or written(provenance)),
     )
 
 
@@ -311,6 +312,7 @@ def _fused_waypoint(stop: _FusedStop) -> Waypoint:
     provenance = provenance_of(place, step)
     name = stop.name or fused_name(place, step)
     known = name is not None and provenance.ndim == len(place.index)
+    is_users = name is not None
     if name is None:
         whole = lookup_in(place.scope, place.variable)
         name = step_name(Made(step, stop.sources, ()), place.variable.owner, whole, step)
@@ -324,6 +326,7 @@ def _fused_waypoint(stop: _FusedStop) -> Waypoint:
         source=None if removed else _certain_line(provenance),
         op=user_op_name(provenance.op) if provenance.op and not removed else op_name(step.op),
         path=place.scope.path,
+        is_users=is_users,
     )
 
 
@@ -347,6 +350,21 @@ def _without_repeats(points: Sequence[Waypoint]) -> tuple[Waypoint, ...]:
         if i == 0 or point.op != "getitem" or texts[i] != texts[i - 1]
     ]
     return tuple(kept)
+
+
+def _in_users_terms(points: Sequence[Waypoint]) -> list[Waypoint]:
+    """Leave out what only the compiled graph computes on the way to a value of the user's line.
+
+    ``z / sqrt(2)`` is computed as ``0.70711 * z``.
+    """
+    kept: list[Waypoint] = []
+    reached: set[object] = set()  # lines whose values are nearer to the culprit
+    for point in reversed(points):
+        line = (point.source.file, point.source.line, point.path) if point.source else None
+        if point.is_users or line not in reached:
+            kept.insert(0, point)
+            reached.add(line)
+    return kept
 
 
 def without_rewrites(
