@@ -1,5 +1,6 @@
 """Putting the shim in place and taking it away: what is there meanwhile, and what is left."""
 
+import ast
 import base64
 import doctest
 import importlib
@@ -286,3 +287,14 @@ def test_examples(name):
     finally:
         theanoguard.shim.uninstall_theano()
     assert results.attempted and not results.failed
+
+
+def test_patches_import_patches_before_them_only():
+    """A module takes hold of a method when it is imported, after those before it are applied."""
+    folder = Path(theanoguard.shim.__file__).parent / "theano" / "_patches"
+    for module in sorted(folder.glob("[!_]*.py")):
+        nodes = ast.walk(ast.parse(module.read_text("utf-8")))
+        imported = [n.module for n in nodes if isinstance(n, ast.ImportFrom) and n.level == 1]
+        # `withheld` has rewrites only, which are looked up when they are applied.
+        late = [name for name in filter(None, imported) if name > module.stem]
+        assert set(late) <= {"withheld"}, module.name

@@ -126,6 +126,14 @@ def test_the_shape_of_a_sum_is_read_from_one_operand(shim):
         wrong(np.zeros((2, 3)), np.zeros((2, 4)))
 
 
+def test_only_a_slice_from_the_start_stays_broadcastable(shim):
+    row = shim.tensor.drow()
+    for part in (row[:1], row[0:], row[::-1], row[:, 1:]):
+        assert part.broadcastable == (True, False)
+    for part in (row[-1:], row[1:], row[-1:, 1:], row[: shim.tensor.lscalar()]):
+        assert part.broadcastable == (False, False)
+
+
 def test_a_type_knows_the_pattern_only(shim):
     """Legacy code takes ``x.type()`` for a variable of any length."""
     T = shim.tensor

@@ -80,7 +80,11 @@ def at_undo(function, *arguments):
 
 
 def apply():
-    """Apply every patch, once: old tests import ``theano`` again."""
+    """Apply every patch, once: old tests import ``theano`` again.
+
+    A module takes hold of what it changes when it is imported, so it may import only those before
+    it: two of them change ``Subtensor.make_node``.
+    """
     if _done:
         return
     _done.append(None)

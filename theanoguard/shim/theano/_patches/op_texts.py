@@ -16,9 +16,8 @@ from pytensor.tensor.subtensor import (
     Subtensor,
 )
 
-from ..tensor.subtensor import AdvancedIncSubtensor1, AdvancedSubtensor1
+from ..tensor.subtensor import AdvancedIncSubtensor1, AdvancedSubtensor1, places_of_indices
 from . import Patch
-from .subtensor import places_of_indices
 
 
 def indices(op):

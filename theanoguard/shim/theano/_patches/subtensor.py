@@ -34,7 +34,7 @@ from theanoguard._pytensor.for_theano import (
     increment_broadcast_checks,
 )
 
-from ..tensor.subtensor import AdvancedIncSubtensor1, each_part
+from ..tensor.subtensor import AdvancedIncSubtensor1, each_part, places_of_indices
 from . import Patch, called_by_pytensor
 from .pickles import hold_pairs, index, numbered
 
@@ -152,11 +152,6 @@ def broadcast_c_code(c_code):
         return code
 
     return broadcast
-
-
-def places_of_indices(op):
-    """Return the index list of an Op.  PyTensor 3.0 gives the Op for a vector of indices none."""
-    return vars(op).get("idx_list", (0,))
 
 
 def by_one_vector(op, indices):

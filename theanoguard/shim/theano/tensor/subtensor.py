@@ -79,6 +79,11 @@ def get_idx_list(inputs, idx_list, get_count=False):
     return len(inputs) - 1 - len(rest) if get_count else filled
 
 
+def places_of_indices(op):
+    """Return the index list of an Op.  PyTensor 3.0 gives the Op for a vector of indices none."""
+    return vars(op).get("idx_list", (0,))
+
+
 class AdvancedBooleanIndexingError(TypeError):
     """An index is a mask: Theano's `Subtensor` raises it, PyTensor never does."""
 
