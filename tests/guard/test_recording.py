@@ -411,6 +411,30 @@ def test_signs_have_evidence_and_can_be_left_out():
         recording_of(f).signs(skip="unchangd")
 
 
+def test_each_rule_speaks_where_it_holds_and_nowhere_else():
+    x, step, p = pt.dvector("x"), pt.dvector("step"), pytensor.shared(np.zeros(40), name="p")
+    recording, call = recorded([x * 1], updates={p: p + step}, inputs=[x, step])
+    flat = np.linspace(1, 2, 40)
+    cases = {  # by rule, what an output is in call i, and by what a parameter moves
+        "": (lambda i, noise: noise, lambda i, noise: noise),
+        "exploding updates": (lambda i, noise: noise, lambda i, noise: noise * 1e-3 ** (i < 50)),
+        "vanishing updates": (lambda i, noise: noise, lambda i, noise: noise * 1e-5 ** (i > 50)),
+        "large updates": (lambda i, noise: noise, lambda i, noise: noise + 8 * (-1) ** i),
+        "unchanged": (lambda i, noise: noise, lambda i, noise: 0 * noise),
+        "dead": (lambda i, noise: noise * (np.arange(40) < 2), lambda i, noise: noise),
+        "collapsed": (lambda i, noise: i + noise * 1e-8 ** (i > 50), lambda i, noise: noise),
+        "still": (lambda i, noise: flat, lambda i, noise: noise),
+    }
+    for rule, (output, moves) in cases.items():
+        rng = np.random.default_rng(0)
+        p.set_value(np.full(40, 10.0))
+        recording.clear()
+        for i in range(80):
+            call(output(i, rng.normal(size=40)), moves(i, rng.normal(size=40) / 10))
+        assert {s.rule for s in recording.signs()} == {rule} - {""}
+        assert recording.signs(skip=rule) == [] if rule else True
+
+
 def test_a_function_without_a_record_says_how_to_have_one():
     f = pytensor.function([x := pt.dscalar("x")], x * 2, mode=GuardMode())
     with pytest.raises(TypeError, match=r"GuardMode\(history=True\)"):
