@@ -334,6 +334,27 @@ def test_sound_calls_have_no_blame():
     assert (since.call, since.kind, since.name) == (301, "input", "x")
 
 
+@pytest.mark.parametrize("before, sets", [(20, 1), (3, 1), (20, 2)])
+def test_a_value_that_was_never_set_before_is_named_in_the_call_that_fails(before, sets):
+    keep = pytensor.shared(0.5, name="keep")
+    recording, call = recorded([keep * 1.0])
+    for i in range(before):
+        if sets == 2 and i == 5:
+            keep.set_value(0.6)
+        call()
+    keep.set_value(0.0)
+    recording.begin((), {})
+    found = (
+        None
+        if before == 3 or sets == 2
+        else (
+            "Since call 21: keep was set before this call.  Its norm is 0.0, and was 0.5 at most."
+        )
+    )
+    said = recording.since()
+    assert (said and str(said)) == found
+
+
 def test_a_sign_that_turned_is_named():
     w, scale = pytensor.shared(np.ones(3), name="w"), pytensor.shared(2.0, name="scale")
     f = pytensor.function([], pt.log(scale).sum(), updates={w: w}, mode=GuardMode(history=True))
@@ -537,10 +558,38 @@ def test_sentences_about_inputs_are_true():
     )
     spikes = [10.0 * (np.arange(100) == i) for i in range(40)]
     assert after(*spikes, np.full(100, 10.0)) == (
-        f"{since}has a root mean square of 10.0.  In the calls before, it was 1.0 at most, and "
+        f"{since}reaches a root mean square of 10.0.  In the calls before, it was 1.0 at most, and "
         "usually 1.0."
     )
     assert after(*spikes, np.full(100, -100.0)).startswith(f"{since}reaches a magnitude of 100.0.")
+    assert after(*spikes, np.zeros(100)) == (
+        f"{since}goes down to a magnitude of 0.0.  In the calls before, it was 10.0 at least, and "
+        "usually 10.0."
+    )
+    assert after(*spikes, np.ones(1)) == f"{since}has the size 1.  Before, it had the size 100."
+    assert after(*spikes[:20], np.ones(1), *spikes[20:], np.ones(1)) == "None"
+
+
+@pytest.mark.parametrize("start", [0, 30])
+def test_a_rate_that_grows_is_named_unless_it_always_grew(start):
+    w, rate = pytensor.shared(np.zeros(4), name="w"), pytensor.shared(0.1, name="rate")
+    x = pt.dvector("x")
+    recording, call = recorded(updates={w: w + rate * x}, inputs=[x])
+    rng = np.random.default_rng(0)
+    for i in range(60):
+        if i >= start:
+            rate.set_value(rate.get_value() * 1.2)
+        call(rng.normal(size=4))
+    recording.begin((np.ones(4),), {})
+    since = recording.since()
+    if start:
+        assert (since.call, since.kind, since.name) == (31, "value", "rate")
+        assert since.rate == pytest.approx(1.2, rel=0.01)
+        assert str(since).startswith(
+            "Since call 31: rate grows 1.193-fold a call.  Its norm is 23."
+        )
+    else:
+        assert since.name == "w"
 
 
 @pytest.mark.parametrize("factor, blamed", [(10.0, False), (1000.0, True)])

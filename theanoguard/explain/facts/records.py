@@ -473,9 +473,9 @@ class Since:
         By which factor, and by how much, it grew in each call.
     followed : tuple of (str, float)
         Shared variables whose updates grew from then on, and by which factor.
-    figure : {"norm", "magnitude", "level", "largest", "smallest"}
-        Which figure left its history: of an input its largest magnitude, its root mean square, or
-        its largest or smallest element.
+    figure : {"norm", "magnitude", "level", "largest", "smallest", "size"}
+        Which figure left its history: of an input its largest magnitude, its root mean square, its
+        largest or smallest element, or its number of elements.
     """
 
     call: int

@@ -18,16 +18,19 @@ def since_text(since: Since) -> str:
     """
     first = "the first call" if since.call == 1 else f"call {since.call}"
     kind = "bad" if since.kind == "input" and isnan(since.value) else since.kind
+    is_low = since.value < since.most
+    kind = "size" if since.figure == "size" else kind
     kind = "once" if kind == "update" and since.step is None else kind
     said = _SAID[kind].format(
         name=f"the input {since.name}" if since.kind == "input" else since.name,
         usual=_number(since.usual),
         most=_number(since.most),
         value=_number(since.value),
+        sizes=(since.value, since.most),
         growth=_number(since.growth),
         how=_how(since),
-        reaches=_REACHES.get(since.figure, "reaches"),
-        bound="at least" if since.figure == "smallest" else "at most",
+        reaches=f"{'goes down to' if is_low else 'reaches'}{_NOUNS.get(since.figure, '')}",
+        bound="at least" if is_low else "at most",
     )
     after = ""
     if since.followed:
@@ -44,7 +47,7 @@ def _how(since: Since) -> str:
 
 
 def _number(value: float) -> str:
-    return number_text(float(f"{value:.3g}"))
+    return number_text(float(f"{value + 0.0:.3g}"))  # (no -0.0)
 
 
 shown_by(Since, since_text)
@@ -55,6 +58,7 @@ _SAID = {
     "and was {most}.",
     "input": "{name} {reaches} {value}.  In the calls before, it was {most} {bound}, and "
     "usually {usual}.",
+    "size": "{name} has the size {sizes[0]:.0f}.  Before, it had the size {sizes[1]:.0f}.",
     "update": "the updates of {name} grow {how} a call.  Their norm was {usual} until then, and "
     "{value} in the last good call.",
     "bad": "{name} has a NaN or an Inf, and none was seen in it before.",
@@ -62,8 +66,7 @@ _SAID = {
     "value": "{name} grows {how} a call.  Its norm is {value}.",
 }
 
-_REACHES = {
-    "magnitude": "reaches a magnitude of",
-    "level": "has a root mean square of",
-    "smallest": "goes down to",
+_NOUNS = {
+    "magnitude": " a magnitude of",
+    "level": " a root mean square of",
 }

@@ -65,10 +65,14 @@ def since(table: Table) -> Since | None:
         spoiled = _spoiled(table)
         left = _updates(table) or _values(table)
         rows = [found.row for found in (spoiled, left) if found is not None]
-        brought = _brought(table, min(rows, default=None))
+        start = min(rows, default=None)
+        brought = _brought(table, start)
         if brought is not None:
             return brought
-        if spoiled is not None and spoiled.row == min(rows):
+        steady = _brought_steadily(table)
+        if steady is not None and (start is None or steady.row <= start):
+            return _grown(table, steady)
+        if spoiled is not None and spoiled.row == start:
             return _said(table, spoiled.row, "bad", spoiled.series, 0.0, 0.0, np.nan)
         return None if left is None else _grown(table, left)
 
@@ -93,6 +97,19 @@ def _brought(table: Table, start: int | None) -> Since | None:
     return None
 
 
+def _brought_steadily(table: Table) -> Left | None:
+    """Return the input, or the variable that is set, that grows until the call that failed."""
+    found = []
+    for series, i in [*table.of("input"), *table.of("shared")] if table.failed else ():
+        y = table.start(i, "norm")
+        most = y[: _last_fall(y, np.less) + 1].max()
+        row, growth = int(np.argmax(y > most)), float(np.log(y[-1] / most))
+        is_comparable = np.ptp(table.start(i, "size")) == 0 and np.isfinite(y).all()
+        if is_comparable and not series.updated and row >= FEW and DRIFT < growth < np.inf:
+            found.append(Left(series, y, "value", row, growth, _median(y[:row])))
+    return max(found, key=lambda left: left.growth, default=None)
+
+
 def _far_off(table: Table) -> list[int]:
     """Return the first call with an input, or a variable that was set, far above all before."""
     rows = []
@@ -109,7 +126,10 @@ def _jumps(x: np.ndarray) -> list[int]:
 
 
 def _set(table: Table, series: Series, i: int, row: int) -> Since | None:
-    """Return that a shared variable was last set to what is much larger, or has another sign."""
+    """Return that a shared variable was last set to what is much larger, or has another sign.
+
+    In the call that failed any value does, of a variable that was never set before.
+    """
     # (data may be set once, and be read by many calls; but after long it is not what is new)
     fresh = table.start(i, "moved")[1 : row + 1]
     was_set: np.ndarray = np.flatnonzero((fresh > 0) | np.isnan(fresh)) + 1
@@ -121,12 +141,13 @@ def _set(table: Table, series: Series, i: int, row: int) -> Since | None:
     signs = np.sign(table.end(i, "largest")[:row])
     signs = signs[np.isfinite(signs)]
     largest = table.start(i, "largest")[row]
-    jumped = table.level(i, at_start=True)[row] > np.nanmax(levels) * np.exp(JUMP)
-    if jumped and now > most:
+    jumped = table.level(i, at_start=True)[row] > np.nanmax(levels) * np.exp(JUMP) and now > most
+    is_new = table.failed and FEW <= row == len(table.calls) - 1 and len(was_set) == 1
+    if jumped:
         return _said(table, row, "set", series, usual, most, now)
     if largest != 0 and len(signs) and (signs == -np.sign(largest)).all():
         return _said(table, row, "turned", series, usual, table.end(i, "largest")[row - 1], largest)
-    return None
+    return _said(table, row, "set", series, usual, most, now) if is_new else None
 
 
 def _unlike(table: Table, series: Series, i: int, row: int) -> Since | None:
@@ -138,9 +159,11 @@ def _unlike(table: Table, series: Series, i: int, row: int) -> Since | None:
     if bad[row] > 0 and not (bad[:row] > 0).any():
         return _said(table, row, "input", series, 0.0, 0.0, np.nan)
     for figure, y in {"magnitude": table.start(i, "magnitude"), "level": level}.items():
-        usual, most = np.nanmedian(y[:row]), np.nanmax(y[:row])
+        usual, most, least = np.nanmedian(y[:row]), np.nanmax(y[:row]), np.nanmin(y[:row])
         if y[row] > most * np.exp(JUMP):
             return _said(table, row, "input", series, usual, most, y[row], figure=figure)
+        if y[row] < least * np.exp(-FAR):
+            return _said(table, row, "input", series, usual, least, y[row], figure=figure)
     ends = {"largest": np.fmax, "smallest": np.fmin}
     if all(_is_whole(table.start(i, figure)[:row]) for figure in ends):
         # A label: most batches have the first and the last of them.
@@ -150,6 +173,9 @@ def _unlike(table: Table, series: Series, i: int, row: int) -> Since | None:
             if end(most, y[row]) != most and np.mean(y[:row] == most) > 0.5:
                 usual = np.nanmedian(y[:row])
                 return _said(table, row, "input", series, usual, most, y[row], figure=figure)
+    size = table.start(i, "size")
+    if table.failed and row == len(size) - 1 and np.ptp(size[:row]) == 0 and size[row] != size[0]:
+        return _said(table, row, "input", series, size[0], size[0], size[row], figure="size")
     return None
 
 
@@ -280,10 +306,14 @@ def _drifted(table: Table, series: Series, y: np.ndarray) -> Left | None:
         return None
     if np.log(y[-1] / max(y[0], np.finfo(float).tiny)) < DRIFT:
         return None
-    above = np.minimum.accumulate(y[::-1])[::-1][1:] > np.maximum.accumulate(y)[:-1]
-    steady = np.flatnonzero(~above)
-    t = int(steady[-1]) + 1 if len(steady) else 0
-    return Left(series, figures, "value", int(rows[t]), float(growth), usual)
+    return Left(series, figures, "value", int(rows[_last_fall(y)]), float(growth), usual)
+
+
+def _last_fall(y: np.ndarray, is_fall: np.ufunc = np.less_equal) -> int:
+    """Return the position after which no number is a fall from one before; 0 if none is."""
+    least_after = np.minimum.accumulate(y[::-1])[::-1]
+    falls = np.flatnonzero(is_fall(least_after[1:], np.maximum.accumulate(y)[:-1]))
+    return int(falls[-1]) + 1 if len(falls) else 0
 
 
 # -- the record of it

@@ -348,13 +348,11 @@ class Recording:
     def lines(self, figure: Figure) -> dict[str, tuple[list[int], list[float]]]:
         """Return one figure of each shared variable and output that has it, by their names."""
         table = self.table()
-        found = {}
-        for i, series in enumerate(table.series):
-            if series.kind != "input":
-                values = table.end(i, figure)
-                if np.isfinite(values).any():
-                    found[series.name] = table.calls.tolist(), values.tolist()
-        return found
+        return {
+            series.name: (table.calls.tolist(), values.tolist())
+            for series, i in [*table.of("shared"), *table.of("output")]
+            if np.isfinite(values := table.end(i, figure)).any()
+        }
 
     @checked
     def rewind(self, call: Count) -> int:
