@@ -190,6 +190,19 @@ def test_a_lower_bound_is_called_one():
     assert not lost.at_least and not str(lost).startswith("at least")
 
 
+def test_what_is_no_number_has_no_digits():
+    v = pt.dvector("v")
+    found = precision([pt.log(v), pt.sqrt(v[:1])], {v: np.array([-1.0, 0.0, 2.0])})
+    some, none = found.outputs.values()
+    assert str(some).endswith("15.7 digits; 2 of 3 elements are NaN or Inf")
+    assert (some.n_not_finite, some.right) == (2, some.of)
+    assert str(none) == "no digits: nan" and np.isnan(none.right)
+    assert found.is_precise
+    lost = precision(pt.log(1 - pt.exp(-v)), {v: np.array([-1.0, 1e-20])})["output 0"]
+    assert (lost.index, lost.right, lost.n_not_finite) == ((1,), 0.0, 1)
+    assert lost.is_fault
+
+
 def test_integers_were_not_rounded():
     """Rump's example: at its exact integers the digits are lost, and not the inputs'."""
     a, b = pt.dscalars("a", "b")

@@ -79,3 +79,52 @@ def test_norms_round_as_the_plain_formula(dtype):
     given = (10 ** np.random.default_rng(0).uniform(-6, 6, (50, 3))).astype(dtype)
     f = pytensor.function([x], [plain, ours], mode=DEFAULT)
     np.testing.assert_array_equal(*f(given))
+
+
+def test_a_form_inside_of_another_formula():
+    """The default mode replaces these as a whole, so the forms must do it as well."""
+    x, y = pt.dvectors("x", "y")
+    shares = (
+        1 / (1 + pt.exp(-x)),
+        pt.exp(x) / (1 + pt.exp(x)),
+        pt.exp(x) / (pt.exp(y) + pt.exp(x)),
+    )
+    olds = [pt.log(p) * 2 + pt.log(1 - p) for p in shares]
+    olds += [1 - shares[0], pt.log1p(-shares[1]), pt.exp(pt.log(1 - shares[0]))]
+    news = stabilize(olds).apply()
+    assert not set(olds) & set(news)
+    slopes = [pt.stack([pytensor.grad(v.sum(), x) for v in all_]) for all_ in (olds, news)]
+    f = pytensor.function([x, y], [pt.stack(olds), pt.stack(news), *slopes], mode=DEFAULT)
+    given = {x: np.array([-40.0, -1e-3, 3.0, 40.0]), y: np.array([1.0, 2.0, 0.5, -3.0])}
+    old, new, *slopes = f(*given.values())
+    exact = theanoguard.exact([pt.stack(olds)], given)[0].mid
+    np.testing.assert_allclose(new, exact, rtol=1e-13)
+    right = np.isclose(old, exact, rtol=1e-13)
+    assert right[0].all() and not right[2].all()  # (the default mode tells the first of them)
+    np.testing.assert_allclose(slopes[1][0], slopes[0][0], rtol=1e-13)
+    at = 1 / (1 + np.exp(-given[x]))
+    np.testing.assert_allclose(slopes[1][[1, 4]], [2 - 3 * at, -at], rtol=1e-12)
+
+    far = [np.array([800.0, -800.0]), np.zeros(2)]
+    _, new, _, slope = f(*far)
+    np.testing.assert_allclose(new[[0, 1, 2, 4]], [[-800, -1600]] * 3 + [[-800, 0]])
+    np.testing.assert_allclose(slope[[0, 1, 2, 4]], [[-1, 2]] * 3 + [[-1, 0]])
+
+
+@pytest.mark.parametrize(("dtype", "edges"), [("int8", (-128, 127)), ("uint8", (0, 255))])
+def test_exponents_of_small_integers_do_not_wrap_around(dtype, edges):
+    b, c = (pt.vector(n, dtype=dtype) for n in "bc")
+    e, g = pt.exp(b), pt.exp(c)
+    olds = [e / g, e / (e + g), pt.log(e * g), pt.log(e / g), pt.log(1 - pt.sigmoid(b))]
+    news = stabilize(olds).apply()
+    assert not set(olds) & set(news)
+    one, other = np.array(edges, dtype), np.array(edges[::-1], dtype)
+    found = pytensor.function([b, c], news, mode=DEFAULT)(one, other)
+    x, y = one.astype(float), other.astype(float)
+    with np.errstate(all="ignore"):
+        right = [np.exp(x - y), 1 / (1 + np.exp(y - x)), x + y, x - y, -np.logaddexp(0, x)]
+        right = [r.astype("float32") for r in right]
+    for value, expected in zip(found, right, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-37)
+    squares = pt.sqrt((b**2).sum())  # (of the dtype, in which they wrap around)
+    assert stabilize(squares).apply() == [squares]

@@ -1,8 +1,6 @@
 """What rewriting changes: a compiled graph against the graph as written, judged by exact values."""
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -519,7 +517,7 @@ class _Search:
     def _changes(self, excluded: frozenset[str]) -> set[tuple[str, str]]:
         mode = self.mode.excluding(*excluded) if excluded else self.mode
         try:
-            with track_provenance(), _without_tracebacks():
+            with track_provenance():
                 compiled = self.problem.compile(mode)
         except Exception:  # a linker may need a rewrite: without it there is nothing to judge
             return {("", "not compiled")}
@@ -552,19 +550,6 @@ class _Search:
         own = [name for name in every if "inner_graph" not in name]
         found = next((names for names in (own, every) if avoids(names)), ())
         return tuple(reduced(found, avoids))
-
-
-_logger = logging.getLogger("pytensor.graph.rewriting.basic")
-
-
-@contextmanager
-def _without_tracebacks() -> Iterator[None]:
-    """Keep PyTensor from printing that a rewrite fails because another one is excluded."""
-    before, _logger.disabled = _logger.disabled, True
-    try:
-        yield
-    finally:
-        _logger.disabled = before
 
 
 def reduced(items: Sequence[Any], holds: Callable[[Sequence[Any]], bool]) -> list[Any]:

@@ -263,8 +263,9 @@ class _Measuring:
         if np.any(errors > limit):  # (lost, or double-double does not know)
             true = self.values[number]
             errors = relative_errors(value, true)
-        flat = int(np.argmax(errors))
         lost = errors > limit
+        without = ~np.isfinite(value) & ~lost
+        flat = int(np.argmax(np.where(without, -1.0, errors)))
         is_sensitive = np.zeros(errors.shape, bool)
         if lost.any():
             is_sensitive = lost & (errors <= SENSITIVE * self._sensitivity(number))
@@ -281,6 +282,8 @@ class _Measuring:
             is_fault |= not losses and self._is_right(element, {})  # (a rewrite has lost them)
         with np.errstate(divide="ignore"):
             right = float(np.clip(-np.log10(errors[index]), 0, of)) + 0.0
+        if without.all():
+            right = np.nan
         return Digits(
             right,
             of,
@@ -293,6 +296,7 @@ class _Measuring:
             bool(is_sensitive.any()) and not is_fault,
             losses,
             at_least=true.dtype == DOUBLED and right < of,
+            n_not_finite=int(without.sum()),
         )
 
     def _sensitivity(self, number: int) -> np.ndarray:

@@ -72,7 +72,7 @@ class Digits:
     Parameters
     ----------
     right : float
-        How many decimal digits of the worst element are right.
+        How many decimal digits of the worst element are right.  NaN if no element is a number.
     of : float
         How many its dtype has.
     index : tuple of int
@@ -89,6 +89,8 @@ class Digits:
         The operations that lost them.
     at_least : bool
         Whether `right` is a lower bound: it was enough to know that no digits were lost.
+    n_not_finite : int
+        Elements that are NaN or Inf and should be.  They have no digits.
     """
 
     right: float
@@ -102,14 +104,19 @@ class Digits:
     is_sensitive: bool = False
     losses: tuple[Loss, ...] = ()
     at_least: bool = False
+    n_not_finite: int = 0
 
     def __str__(self) -> str:
+        if self.size and self.n_not_finite == self.size:
+            return f"no digits: {self.value}" if self.size == 1 else "no digits: all NaN or Inf"
         least = "at least " if self.at_least else ""
         text = f"{least}{self.right:.1f} of {self.of:.1f} digits"
-        if not (self.is_fault or self.is_sensitive):
-            return text
-        at = f" at {index_text(self.index)}" if self.index else ""
-        return f"{text}{at}: {self.value}, exactly {self.exact}"
+        if self.is_fault or self.is_sensitive:
+            at = f" at {index_text(self.index)}" if self.index else ""
+            text += f"{at}: {self.value}, exactly {self.exact}"
+        if self.n_not_finite:
+            text += f"; {self.n_not_finite} of {self.size} elements are NaN or Inf"
+        return text
 
 
 @displayed

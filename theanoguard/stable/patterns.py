@@ -31,6 +31,7 @@ from theanoguard._graph import (
 from theanoguard._naming import INDEXING
 from theanoguard._pytensor import increment_ops
 from theanoguard._steps import foreign
+from theanoguard.operations.facts import is_float
 from theanoguard.stable import forms
 
 New = Callable[[Variable], Variable]
@@ -98,16 +99,12 @@ def _logarithm(variable: Variable, bounds: Any) -> Match | None:
     if _is_sum_of(core, ps.Exp):
         (x,), axes = node.inputs[0].owner.inputs, node.op.axis
         return "logsumexp", lambda new: through_views(chain, forms.logsumexp(new(x), axes), new)
-    if scalar_class(core) is psm.Sigmoid:
-        (z,) = node.inputs
-        return "-softplus", lambda new: through_views(chain, -pt.softplus(-new(z)), new)
-    for kind, inner in ((ps.Sub, psm.Sigmoid), (ps.Add, ps.Exp)):
-        if scalar_class(core) is kind and len(node.inputs) == 2:
-            first, other = node.inputs
-            if constant_number(other) == 1 and kind is ps.Add:
-                first, other = other, first
-            if constant_number(first) == 1 and scalar_class(other) is inner:
-                return _softplus(other.owner.inputs[0], kind, chain)
+    if (z := logistic(core)) is not None:
+        is_plain = psm.Sigmoid in map(scalar_class, (core, *node.inputs))
+        return "-softplus" if is_plain else "difference of logs", _minus_softplus(z, chain)
+    one, other = with_number(core, ps.Add) or (0, core)
+    if one == 1 and scalar_class(other) is ps.Exp:
+        return "softplus", _softplus_of(other, chain)
     if scalar_class(core) is ps.TrueDiv and (difference := _log_of_quotient(core, bounds)):
         return "difference of logs", lambda new: through_views(chain, difference(new), new)
     if log := _log_of(operand, bounds):
@@ -125,17 +122,59 @@ def _logarithm_1p(variable: Variable, bounds: Any) -> Match | None:
     """log1p(exp(x)) and log1p(-sigmoid(z))."""
     core, chain = behind_views(variable.owner.inputs[0])
     if scalar_class(core) is ps.Exp:
-        return _softplus(core.owner.inputs[0], ps.Add, chain)
-    if scalar_class(core) is ps.Neg and scalar_class(core.owner.inputs[0]) is psm.Sigmoid:
-        return _softplus(core.owner.inputs[0].owner.inputs[0], ps.Sub, chain)
+        return "softplus", _softplus_of(core, chain)
+    opposite = operand_of(core, ps.Neg)
+    if opposite is not None and (z := logistic(opposite)) is not None:
+        return "-softplus", _minus_softplus(lambda new: -z(new), chain)
     return None
 
 
-def _softplus(z: Variable, kind: type | None, chain: list[Apply]) -> Match:
-    """log(1 + exp(z)), or log(1 - sigmoid(z))."""
-    if kind is ps.Add:
-        return "softplus", lambda new: through_views(chain, pt.softplus(new(z)), new)
-    return "-softplus", lambda new: through_views(chain, -pt.softplus(new(z)), new)
+def _softplus_of(exponential: Variable, chain: list[Apply]) -> Build:
+    (x,) = exponential.owner.inputs
+    return lambda new: through_views(chain, pt.softplus(new(x)), new)
+
+
+def _minus_softplus(z: Build, chain: Sequence[Apply] = ()) -> Build:
+    """The logarithm of sigmoid(z)."""
+    return lambda new: through_views(chain, -pt.softplus(-z(new)), new)
+
+
+def logistic(variable: Variable) -> Build | None:
+    """Return what builds z where a variable is sigmoid(z), or 1 - sigmoid(-z), also by hand.
+
+    The default mode finds a stable form for what is computed from it only where it can tell it.
+    """
+    if (z := operand_of(variable, psm.Sigmoid)) is not None:
+        return lambda new: pt.cast(new(z), variable.type.dtype)
+    kind = scalar_class(variable)
+    if kind is ps.Sub and constant_number(variable.owner.inputs[0]) == 1:
+        inner = logistic(variable.owner.inputs[1])
+        return inner and (lambda new: -inner(new))
+    if kind is not ps.TrueDiv:
+        return None
+    term, total = variable.owner.inputs
+    terms = total.owner.inputs if scalar_class(total) is ps.Add else []
+    own = next((v for v in terms if same(term, v) or _is_one(term) and _is_one(v)), None)
+    if own is None or len(terms) != 2 or total.type.ndim != variable.type.ndim:
+        return None
+    x, y = _exponent(own), _exponent(terms[terms[0] is own])
+    return x and y and (lambda new: x(new) - y(new))
+
+
+def _is_one(variable: Variable) -> bool:
+    return constant_number(viewed(variable)) == 1
+
+
+def _exponent(variable: Variable) -> Build | None:
+    """Return what builds x where a variable is exp(x), which is 0 for the number 1."""
+    dtype = variable.type.dtype
+    if _is_one(variable):
+        return lambda new: pt.cast(0, dtype)
+    core, chain = behind_views(variable)
+    x = operand_of(core, ps.Exp)
+    if x is None:
+        return None
+    return lambda new: through_views(chain, pt.cast(new(x), dtype), new)
 
 
 def _root(variable: Variable, bounds: Any) -> Match | None:
@@ -152,7 +191,7 @@ def _root(variable: Variable, bounds: Any) -> Match | None:
     if core.owner is not None and _is_sum_of(core, ps.Sqr, ps.Pow, ps.Mul):
         axes = core.owner.op.axis
         x = squared_base(core.owner.inputs[0])
-        if x is not None:
+        if x is not None and is_float(x):  # (the square of an int8 is one)
             return "norm", lambda new: through_views(chain, forms.norm(new(x), axes), new)
     return "sqrt", lambda new: forms.sqrt(new(operand))
 
@@ -166,13 +205,23 @@ def _quotient(variable: Variable, bounds: Any) -> Match | None:
         return "softmax", lambda new: forms.softmax(new(h), axes)
     is_safe = bounds[y].positive and np.isfinite([bounds[x].hi, bounds[y].hi]).all()
     t = of_tanh(viewed(x), viewed(y))
-    if t is not None and t.type.ndim == variable.type.ndim:
+    if t is not None and t.type.ndim == variable.type.ndim and is_float(t):
         return "tanh", lambda new: pt.tanh(new(t))
+    if not is_safe and (z := logistic(variable)):
+        return "exp of a difference", lambda new: pt.exp(_minus_softplus(z)(new))
     if not is_safe and (difference := _exp_of_difference(x, y, bounds)):
         return "exp of a difference", difference
     if not bounds[y].zero:
         return None
     return "divide", lambda new: forms.divide(new(x), new(y))
+
+
+def _complement(variable: Variable, bounds: Any) -> Match | None:
+    """1 - sigmoid(z), where the sigmoid is written by hand, so that it is replaced as well."""
+    z = logistic(variable)
+    if z is None or scalar_class(variable.owner.inputs[1]) is psm.Sigmoid:
+        return None
+    return "exp of a difference", lambda new: pt.exp(_minus_softplus(z)(new))
 
 
 def _exp_of_difference(x: Variable, y: Variable, bounds: Any) -> Build | None:
@@ -218,13 +267,9 @@ def _log_of(variable: Variable, bounds: Any) -> Build | None:
     core, chain = behind_views(variable)
     kind = scalar_class(core)
     if kind is ps.Exp:
-        (x,) = core.owner.inputs
-        return lambda new: through_views(chain, new(x), new)
-    if kind is psm.Sigmoid:
-        (x,) = core.owner.inputs
-        return lambda new: through_views(chain, -pt.softplus(-new(x)), new)
-    if kind is ps.Sub and (x := _of_complement(core)) is not None:
-        return lambda new: through_views(chain, -pt.softplus(new(x)), new)
+        return _exponent(variable)
+    if (z := logistic(core)) is not None:
+        return _minus_softplus(z, chain)
     if core.owner is not None and isinstance(core.owner.op, increment_ops):
         totals = _log_of_totals(core.owner, bounds)
         return totals and (lambda new: through_views(chain, totals(new), new))
@@ -270,13 +315,6 @@ def _log_of_totals(node: Apply, bounds: Any) -> Build | None:
     return build
 
 
-def _of_complement(variable: Variable) -> Variable | None:
-    """Return z where a variable is 1 - sigmoid(z), else None."""
-    one, other = variable.owner.inputs
-    is_one = constant_number(one) == 1 and scalar_class(other) is psm.Sigmoid
-    return other.owner.inputs[0] if is_one else None
-
-
 def _log_of_positive(variable: Variable, bounds: Any, dtype: str) -> Build | None:
     """Return what builds the logarithm of a positive number, or of a variable above 0."""
     number = constant_number(viewed(variable))
@@ -300,6 +338,7 @@ PATTERNS = {
     ps.Log1p: _logarithm_1p,
     ps.Sqrt: _root,
     ps.TrueDiv: _quotient,
+    ps.Sub: _complement,
 }
 """By the scalar operation that is replaced."""
 
@@ -316,7 +355,7 @@ def behind_views(variable: Variable) -> tuple[Variable, list[Apply]]:
     return variable, chain[::-1]
 
 
-def through_views(chain: list[Apply], variable: Variable, new: New) -> Variable:
+def through_views(chain: Sequence[Apply], variable: Variable, new: New) -> Variable:
     """Return another variable through the same views and indexing, innermost first."""
     for node in chain:
         inputs = [variable, *map(new, node.inputs[1:])]

@@ -176,7 +176,9 @@ class _Writer:
         value = float(number)
         if number.denominator == 1 and abs(number.numerator) < 100:
             return str(number.numerator)
-        if dtype == pytensor.config.floatX or float(np.float16(value)) == value:
+        with np.errstate(over="ignore"):
+            is_short = float(np.float16(value)) == value
+        if dtype == pytensor.config.floatX or is_short:
             return repr(value)
         return f"np.{dtype}({str(dtype.type(value))})"
 
