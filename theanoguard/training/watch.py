@@ -608,12 +608,18 @@ class _Observer:
             if step.due and self._gradients is not None:
                 self._gradients(*args, **kwargs)
             results: list = []
-            if self._recording is not None:
-                self._recording.begin(args, kwargs)
-            yield results
+            recording = self._recording
+            if recording is None or recording.in_call:
+                yield results
+            else:
+                try:
+                    recording.in_call = True
+                    recording.begin(args, kwargs)
+                    yield results
+                    recording.end(*results)
+                finally:
+                    recording.in_call = False
             (result,) = results
-            if self._recording is not None:
-                self._recording.end(result)
             self.watch.take_outputs(step, zip(self._names, listed(result), strict=False))
 
 
