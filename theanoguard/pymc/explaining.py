@@ -9,12 +9,13 @@ import pytensor
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, graph_inputs, toposort, walk
-from pytensor.scalar.basic import Abs, LogicalComparison, Sub, Switch
+from pytensor.scalar.basic import GE, GT, Abs, LogicalComparison, Sub, Switch
 from pytensor.tensor.random.type import RandomType
 
 from theanoguard._arguments import checked
 from theanoguard._evaluate.replay import Implementation, is_wide
 from theanoguard._event import GuardEvent, Trip
+from theanoguard._graph import scalar_class, viewed
 from theanoguard._naming import name_of
 from theanoguard._provenance import source_line
 from theanoguard._provenance.places import source_text
@@ -353,10 +354,12 @@ class Explaining:
 
     def _unbuilt(self) -> list[BadTerm]:
         """Return the terms that cannot be built by themselves."""
-        texts, found = misfits(self.model), []
-        for rv in self.model.basic_RVs:
+        texts, found, model = misfits(self.model), [], self.model
+        for rv in model.basic_RVs:
+            # (a transformed value may have another shape: of a simplex, an element less)
+            value = rv.type() if model.rvs_to_transforms[rv] else model.rvs_to_values[rv]
             try:
-                self.pymc.logp(rv, self.model.rvs_to_values[rv], warn_rvs=False)
+                self.pymc.logp(rv, value, warn_rvs=False)
             except Exception as error:
                 found.append(self._term(rv.name, error=first_line(error), data=texts.get(rv)))
         return found
@@ -465,7 +468,7 @@ class Explaining:
         looks: tuple[tuple[str, bool, Callable[..., Told], tuple[Any, ...]], ...] = (
             ("the start", True, self._start, (variable,)),
             ("the conditions on the parameters", of_term and of_inf, self._failed, (name, value)),
-            ("the condition of the potential", of_term and of_inf, self._chosen, (name,)),
+            ("the condition of a density", of_term and of_inf, self._chosen, (name,)),
             ("the support", of_term, self._outside, (name,)),
             ("the missing data", of_term, self._missing, (name,)),
             ("the distribution", of_nan or not of_term, self._inside, (name,)),
@@ -527,8 +530,12 @@ class Explaining:
         return inside_library(self.model, self.model[name], self._evaluate)
 
     def _chosen(self, name: str) -> Told:
-        """Say which condition has chosen the -inf of a potential, if one has."""
-        if name not in {v.name for v in self.model.potentials}:
+        """Say which condition has chosen the -inf of a density that the user wrote, if one has."""
+        is_potential = name in {v.name for v in self.model.potentials}
+        if not is_potential and (
+            name not in self.model.named_vars
+            or "CustomDist" not in distribution_of(self.model[name])
+        ):
             return {}
         term = self.terms[self.names.index(name)]
         choices = [
@@ -551,13 +558,29 @@ class Explaining:
             shown = _compared(compared[node], values, which == 0)
             line = source_line(condition)
             where = "" if line is None else f"\n  {source_text(line)}"
+            ends = "variables priors that end"
+            if bound := self._bound(compared[node], values):
+                ends, bound = "variable a prior that ends", f" It asks for {bound}."
             return _told(
                 f"the condition {self._text(condition)} {holds}{place}{shown}: this gives "
-                f"-inf.{where}\nStart where the density is finite, with an initval, or give the "
-                "variables priors that end there.\nNUTS rejects each step across such a wall; a "
-                "transform such as ordered has none."
+                f"-inf.{bound}{where}\nStart where the density is finite, with an initval, or give "
+                f"the {ends} there.\nNUTS rejects each step across such a wall; a transform such "
+                "as ordered has none."
             )
         return {}
+
+    def _bound(self, comparisons: list[Any], values: Values) -> str:
+        """Return the bound that data set to a number, as in ``data - number > 0``; "" if none."""
+        for node in comparisons:
+            is_above = isinstance(node.op.scalar_op, GT | GE)
+            difference, other = node.inputs
+            if not is_above or scalar_class(difference) is not Sub or np.any(values[other]):
+                continue
+            data, number = difference.owner.inputs
+            if viewed(number).type.ndim == 0 and not isinstance(number, Constant):
+                least = number_text(np.min(self._evaluate([data])[data]))
+                return f"{self._text(viewed(number))} below {least}, the least of the data"
+        return ""
 
     def _text(self, variable: Any) -> str:
         known = {value: rv.name for rv, value in self.model.rvs_to_values.items()}
@@ -726,9 +749,11 @@ class Explaining:
         return ""
 
     def _outside(self, name: str) -> Told:
-        """Say which observed values lie outside of the distribution's support, if any do."""
-        variable = self.model[name]
-        if variable not in self.model.observed_RVs or variable.owner is None:
+        """Say which values lie outside of the distribution's support, if any do."""
+        variable = self.model.named_vars.get(name)
+        is_observed = variable in self.model.observed_RVs
+        is_free = variable in self.model.free_RVs and not self.model.rvs_to_transforms[variable]
+        if not (is_observed or is_free) or variable.owner is None:
             return {}
         support, parameters = support_of(variable)
         parameters = self.model.replace_rvs_by_values(parameters)
@@ -749,9 +774,15 @@ class Explaining:
         bounds += [f"{size} = {length}" for size, length in lengths]
         n_bad = int(np.size(inside) - np.sum(inside))
         shown = f" ({', '.join(bounds)})" if bounds else ""
+        outside = (
+            f"{self._shown(name, data, index)} lies outside of the support: "
+            f"{support.text.format(y=name)}{shown}."
+        )
+        if is_free:
+            kept = "\nThe default transform of its prior keeps it inside."
+            return _told(outside + (kept if data.dtype.kind == "f" else ""))
         return _told(
-            f"observed {self._shown(name, data, index)} lies outside of the support: "
-            f"{support.text.format(y=name)}{shown}.\n"
+            f"observed {outside}\n"
             f"{n_bad} of {np.size(inside)} observed values {'does' if n_bad == 1 else 'do'}."
             + _of_data(name, variable, data, inside, lambda y: support.holds(y, *given))
             + self._of_bounds(support.names, support_of(variable)[1], data)

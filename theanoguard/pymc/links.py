@@ -163,6 +163,8 @@ def fault_of(
             )
             return Fault(f"{text}{number_text(value[after])})", advice, parameter)
     if at is not None:
+        if any(getattr(variable.owner.op, "ndims_params", ())):
+            return None  # (of a vector, one of the numbers counts)
         for name, domain in known.items():
             for parameter, value in outside([given[name]], partial(_at_bound, domain, at)):
                 failing = _at_bound(domain, at, value)
@@ -309,9 +311,6 @@ def _first_outside(
 
 def _at_bound(domain: Domain, at: Any, value: Any) -> Any:
     """Return which numbers lie at a bound of a domain where the log-density is -inf."""
-    value = np.asarray(value)
-    if value.ndim > at.ndim:  # (of a vector, one of the numbers counts)
-        return np.zeros(at.shape, bool)
     return np.isin(np.broadcast_to(value, at.shape), domain.bounds) & at
 
 

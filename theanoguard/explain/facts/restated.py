@@ -211,8 +211,11 @@ def place_like(cause: Cause, spot: Spot) -> Place | None:
     value = np.asarray(culprit.dense(spot.replay.value(variable)))
     if value.dtype.kind != "f" or moved(spot.node) is not None:
         return None
-    same = np.argwhere((value == cause.value) | (np.isnan(value) & np.isnan(cause.value)))
-    return Place(Scope(spot.replay), variable, tuple(map(int, same[0]))) if len(same) else None
+    same = (value == cause.value) | (np.isnan(value) & np.isnan(cause.value))
+    if not same.any() and not np.isfinite(cause.value):
+        same = ~np.isfinite(value)  # (an Inf that a rewrite has joined with what made NaN of it)
+    like = np.argwhere(same)
+    return Place(Scope(spot.replay), variable, tuple(map(int, like[0]))) if len(like) else None
 
 
 def _differ(operand: Operand, stated: Operand) -> bool:
