@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pytensor.compile.aliasing import add_supervisor_to_fgraph
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.io import In
+from pytensor.compile.ops import view_op
 from pytensor.graph.basic import Apply
 from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
@@ -22,6 +23,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.utils import InconsistencyError
 from pytensor.scalar.basic import Composite
+from pytensor.tensor.variable import TensorVariable
 
 from theanoguard import GuardError, GuardMode
 from theanoguard._provenance import (
@@ -694,3 +696,18 @@ def test_inlined_graph():
     found = [p for op, p in every_provenance(fgraph) if str(op).lower() == "log"]
     assert found[0].source.text in {"b = pt.log(a)", "y = inner(x)"}
     assert any("inline" in step.reason for step in found[0].history)
+
+
+def test_a_variable_that_builds_a_graph_before_it_has_a_tag():
+    """As PyMC3's Minibatch does: the recorder meets `self` among the names on the line."""
+
+    class Doubled(TensorVariable):
+        def __init__(self, data):
+            part = self.first(pt.as_tensor(data) * 2.0)
+            super().__init__(part.type, None, None)
+            Apply(view_op, [part], [self])
+
+        def first(self, x):
+            return x[:2]
+
+    np.testing.assert_array_equal(Doubled(np.ones(3)).owner.inputs[0].eval(), [2, 2])

@@ -202,7 +202,8 @@ def _followed(value: Any, path: Path) -> Any:
 
 def trace_of(variable: Variable) -> Any:
     """Return the trace that was recorded of a variable, or None."""
-    traces = getattr(variable.tag, "trace", None)
+    # (a class of the user's may build a graph before its variable has a tag)
+    traces = getattr(getattr(variable, "tag", None), "trace", None)
     found = traces[0] if traces else None
     return found if hasattr(found, "serial") else None
 
