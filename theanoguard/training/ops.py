@@ -29,13 +29,15 @@ _KERNELS = """
 #include <float.h>
 #include <math.h>
 
-template <typename T> static __attribute__((noinline))
-double tg_squares(const T *p, npy_intp n) {
+template <int power> static inline double tg_power(double x) { return power == 2 ? x * x : x; }
+
+template <int power, typename T> static __attribute__((noinline))
+double tg_sum(const T *p, npy_intp n) {
     double sums[LANES] = {0};
     npy_intp i = 0;
     for (; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++) sums[j] += (double)p[i + j] * (double)p[i + j];
-    for (; i < n; i++) sums[0] += (double)p[i] * (double)p[i];
+        for (int j = 0; j < LANES; j++) sums[j] += tg_power<power>(p[i + j]);
+    for (; i < n; i++) sums[0] += tg_power<power>(p[i]);
     for (int j = 1; j < LANES; j++) sums[0] += sums[j];
     return sums[0];
 }
@@ -85,17 +87,6 @@ double tg_largest(const T *p, npy_intp n) {
 }
 
 template <typename T> static __attribute__((noinline))
-double tg_sum(const T *p, npy_intp n) {
-    double sums[LANES] = {0};
-    npy_intp i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++) sums[j] += (double)p[i + j];
-    for (; i < n; i++) sums[0] += (double)p[i];
-    for (int j = 1; j < LANES; j++) sums[0] += sums[j];
-    return sums[0];
-}
-
-template <typename T> static __attribute__((noinline))
 npy_intp tg_zeros(const T *p, npy_intp n) {
     int zeros = 0;
     for (npy_intp i = 0; i < n; i++) zeros += p[i] == 0;
@@ -122,8 +113,8 @@ void tg_summarise(const T *p, npy_intp n, double *row) {
             size = kept;
         }
         tg_range(q, size, &low, &high);
-        sum += tg_sum(q, size);
-        squares += tg_squares(q, size);
+        sum += tg_sum<1>(q, size);
+        squares += tg_sum<2>(q, size);
     }
     const double all[8] = {(double)n, (double)low, (double)high, sum, squares,
                            (double)zeros, (double)nan, (double)infinite};
@@ -183,7 +174,7 @@ class OverArrays(COp):
         return arrays
 
     def c_code_cache_version(self) -> tuple:
-        return (5,)
+        return (6,)
 
     def c_support_code(self, **kwargs: Any) -> str:
         return _KERNELS
@@ -229,7 +220,7 @@ class _OfEach(OverArrays):
 class SquaredNorms(_OfEach):
     """The sum of squares of each input, added up in float64."""
 
-    body = "*row = tg_squares(p, n);"
+    body = "*row = tg_sum<2>(p, n);"
 
     def of(self, a: np.ndarray) -> Any:
         return np.square(a, dtype="float64").sum()
@@ -261,12 +252,8 @@ class FirstBad(OverArrays):
         return largest if self.limit is None else min(self.limit, largest)
 
     def perform(self, node: Apply, inputs: list, output_storage: list[list]) -> None:
-        bad = (
-            i
-            for i, a in enumerate(inputs)
-            # (a NaN is not below the limit)
-            if not (np.abs(a) <= self._largest(a.dtype)).all()
-        )
+        # (a NaN is not below the limit)
+        bad = (i for i, a in enumerate(inputs) if not (np.abs(a) <= self._largest(a.dtype)).all())
         output_storage[0][0] = np.array(next(bad, -1), dtype="int64")
 
     def c_code(

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import takewhile
 from operator import attrgetter
 from os import PathLike
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
@@ -570,21 +571,13 @@ class _Source:
 
     def __init__(self, read: Callable) -> None:
         self._read = read
-        self._last = self._newest(read())
-
-    @staticmethod
-    def _newest(found: Sequence) -> Any:
-        return found[-1] if found else None
+        self._last = [None, *read()][-1]
 
     def new(self) -> list[GuardEvent]:
         """Return the events since the last time."""
         found = self._read()
-        fresh = []
-        for event in reversed(found):
-            if event is self._last:
-                break
-            fresh.append(event)
-        self._last = self._newest(found)
+        fresh = [*takewhile(lambda event: event is not self._last, reversed(found))]
+        self._last = [None, *found][-1]
         return [e if isinstance(e, GuardEvent) else e.to_guard_event() for e in reversed(fresh)]
 
 

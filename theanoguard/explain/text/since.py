@@ -28,7 +28,9 @@ def since_text(since: Since) -> str:
         value=_number(since.value),
         sizes=(since.value, since.most),
         growth=_number(since.growth),
-        how=_how(since),
+        how=f"{since.rate:.4g}-fold"
+        if since.rate is not None and since.growth > 20
+        else f"by {_number(since.step or 0.0)}",
         reaches=f"{'goes down to' if is_low else 'reaches'}{_NOUNS.get(since.figure, '')}",
         bound="at least" if is_low else "at most",
     )
@@ -37,13 +39,6 @@ def since_text(since: Since) -> str:
         names = ", ".join(f"{name} ({_number(growth)} times)" for name, growth in since.followed)
         after = f"  From then on the updates of others grew, too: {names}."
     return f"Since {first}: {said}{after}"
-
-
-def _how(since: Since) -> str:
-    """Return by how much a value grew in each call."""
-    if since.rate is not None and since.growth > 20:
-        return f"{since.rate:.4g}-fold"
-    return f"by {_number(since.step or 0.0)}"
 
 
 def _number(value: float) -> str:

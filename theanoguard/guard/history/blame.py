@@ -91,9 +91,9 @@ def _brought(table: Table, start: int | None) -> Since | None:
             *(_set(table, series, i, row) for series, i in table.of("shared")),
             *(_unlike(table, series, i, row) for series, i in table.of("input")),
         ]
-        known = [t for t in told if t is not None]
-        if known:
-            return max(known, key=lambda t: t.growth)
+        found = max((t for t in told if t is not None), key=lambda t: t.growth, default=None)
+        if found is not None:
+            return found
     return None
 
 

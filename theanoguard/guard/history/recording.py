@@ -181,8 +181,7 @@ class Recording:
     def withdraw(self, calls: int) -> None:
         """Only so many calls were made: the function has refused the arguments of the next one."""
         self.copies = [c for c in self.copies if c.call <= calls]
-        while self.random and self.random[-1][0] > calls:
-            self.random.pop()
+        self.random = deque((kept for kept in self.random if kept[0] <= calls), LAST)
         older, last, filled = self._rows
         self._rows = Rows(older, last, int(np.searchsorted(last[0][:filled], calls, "right")))
         self.calls, self.failed = calls, False
@@ -401,9 +400,9 @@ def _is_array(value: Any) -> bool:
 
 def _array(value: Any) -> Any:
     """Return a value as an array, or itself if it is none."""
-    if isinstance(value, np.ndarray) or value is None:
-        return value
-    if isinstance(value, bool | int | float | list | tuple) or hasattr(value, "__array__"):
+    if not isinstance(value, np.ndarray) and (
+        hasattr(value, "__array__") or isinstance(value, bool | int | float | list | tuple)
+    ):
         try:
             return np.asarray(value)
         except Exception:  # whatever it is: what becomes of the value, the call decides
