@@ -1,5 +1,7 @@
 """Formulas that the identities find: a report prints the line, and the pasted line is right."""
 
+import itertools
+
 import pytest
 
 from tests.explain.pasted import CONTEXTS, Formula, Program, outcome
@@ -18,10 +20,12 @@ FORMULAS = {
     ),
     "exponential_by_cosh": Formula("pt.cosh({v})", "pt.exp({v}) / {e}", [1.0, 900.0]),
 }
+# (tests/explain/test_pasted.py has each place of a formula in a program.)
 PROGRAMS = [
     Program(f"{context}-{name}", CONTEXTS[context](formula), formula)
-    for name, formula in FORMULAS.items()
-    for context in ("module", "two_lines", "method")
+    for (name, formula), context in zip(
+        FORMULAS.items(), itertools.cycle(["module", "two_lines", "method"]), strict=False
+    )
 ]
 
 

@@ -122,7 +122,7 @@ def check(program):
 
 
 @given(programs())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_names_the_planted_operation(program):
     check(program)
 

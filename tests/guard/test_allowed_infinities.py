@@ -25,7 +25,13 @@ UNARY = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param("float64", marks=pytest.mark.on_33),
+        pytest.param("float32", marks=pytest.mark.on_30),
+    ],
+)
 @pytest.mark.parametrize("flags", [True, False])
 def test_a_nan_that_is_made_of_an_allowed_infinity(flags, dtype, monkeypatch):
     """The operations that make nothing bad of finite numbers, with and without exception flags."""

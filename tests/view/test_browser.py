@@ -684,6 +684,7 @@ def test_a_trip_in_jupyterlab(lab, look):
     report = look.one(".tg-report")
     assert report.text.startswith("NaN in log: log(-0.284) at element [1]")
     assert "loss = -pt.log(p).sum()" in report.text
+    assert report.value_of_css_property("word-break") == "normal"
     assert look.all(".jp-RenderedText[data-mime-type='application/vnd.jupyter.error']") == []
     assert not look.one("summary", "Traceback").find_element("xpath", "..").get_attribute("open")
 
