@@ -34,11 +34,11 @@ AUDITED_ALWAYS = ("mlp step", "exp(x) + y, 1M", "embedding update", "Adam, 1000x
 AUDITED = [name for name in workloads.WORKLOADS if name != "5,000 small nodes"]
 
 
-@pytest.mark.parametrize("big", [False, pytest.param(True, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("big", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name in AUDITED_ALWAYS else [pytest.mark.deep])
+        pytest.param(name, marks=[] if name in AUDITED_ALWAYS else [pytest.mark.slow])
         for name in AUDITED
     ],
 )
@@ -227,9 +227,9 @@ def test_what_is_absent_is_skipped_with_a_line(add_tool, capsys):
     ("curve", "points"),
     [
         ("dtype", ["float64", "complex64"]),
-        pytest.param("nodes", [1, 4], marks=pytest.mark.deep),
-        pytest.param("elements", [10], marks=pytest.mark.deep),
-        pytest.param("steps", [2], marks=pytest.mark.deep),
+        pytest.param("nodes", [1, 4], marks=pytest.mark.slow),
+        pytest.param("elements", [10], marks=pytest.mark.slow),
+        pytest.param("steps", [2], marks=pytest.mark.slow),
     ],
 )
 def test_the_points_of_a_curve(curve, points, needs_cxx):
