@@ -65,10 +65,7 @@ def faults() -> dict[str, Fault]:
 def find(name: str) -> Fault:
     """Return the fault with a code or a key.
 
-    Raises
-    ------
-    ValueError
-        If there is none.
+    Raises ``ValueError``: if there is none.
 
     Examples
     --------

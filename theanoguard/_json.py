@@ -20,16 +20,9 @@ def to_plain(value: Any) -> Any:
 
     The result is what :func:`json.dumps` takes; :func:`from_plain` restores it.
 
-    Parameters
-    ----------
-    value : object
-        A dataclass, a mapping, a list or tuple, a string, a number, None, or an index.  A
-        field whose metadata has ``json=False`` is left out.
-
-    Raises
-    ------
-    TypeError
-        If it has no plain form.
+    - `value`: a dataclass, a mapping, a list or tuple, a string, a number, None, or an index.  A
+      field whose metadata has ``json=False`` is left out.
+    - Raises ``TypeError``: if it has no plain form.
 
     Examples
     --------
@@ -63,17 +56,9 @@ def to_plain(value: Any) -> Any:
 def from_plain(kind: Any, data: Any) -> Any:
     """Return the record that :func:`to_plain` was given.
 
-    Parameters
-    ----------
-    kind : type or generic alias
-        A dataclass, whose fields tell what stands in them; a union with None; ``tuple``,
-        ``list`` or ``dict`` of such; for anything else what stands there itself decides.
-    data : object
-
-    Raises
-    ------
-    ValueError
-        If a field is missing or unknown, or holds something of another type.
+    - `kind`: a dataclass, whose fields tell what stands in them; a union with None; ``tuple``,
+      ``list`` or ``dict`` of such; for anything else what stands there itself decides.
+    - Raises ``ValueError``: if a field is missing or unknown, or holds something of another type.
 
     Examples
     --------

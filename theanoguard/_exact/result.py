@@ -16,19 +16,14 @@ SHOWN = 6
 
 @dataclass(frozen=True)
 class Note:
-    """A remark on an exact value.
+    """A remark on an exact value."""
 
-    Parameters
-    ----------
-    kind : {"live", "decision", "wrapped", "limit"}
-        "live": an operation without an exact value took its floating-point value.  "decision": a
-        comparison lies within rounding of its threshold, or is another one in exact arithmetic.
-        "wrapped": an integer has wrapped around.  "limit": a limit was reached.
-    variable : Variable or None
-        The result of the operation.
-    """
-
+    #: One of "live", "decision", "wrapped", "limit".  "live": an operation without an exact value
+    #: took its floating-point value.  "decision": a comparison lies within rounding of its
+    #: threshold, or is another one in exact arithmetic.  "wrapped": an integer has wrapped around.
+    #: "limit": a limit was reached.
     kind: str
+    #: The result of the operation.
     variable: Any
     text: str
 

@@ -418,28 +418,19 @@ def evaluate(
 
     An element that could not be computed within the limits is unknown.
 
-    Parameters
-    ----------
-    given : mapping of Variable to value
-        Values of inputs, or of any other variables.  Shared variables have their own.
-    live : callable or mapping, optional
-        The values of variables in a call that was made; None for one that is not known.  Integers,
-        booleans and decisions are taken from there.
-    elements : sequence of (tuple of int or None), optional
-        The index of the element that is asked for, for each variable.  None asks for all elements.
-    masked_gradients : bool
-        Whether a gradient of 0 stays 0 where it is multiplied with a derivative that has no value,
-        as in a branch that ``switch`` has not chosen.
-    decides : bool
-        Whether the exact values decide, as in :func:`exact`.  Otherwise the call decides.
-    parts : bool
-        Whether all elements are asked for, and only a part of the other variables may decide them.
-    work : float, optional
-        Multiplications of 192 bits that are allowed.
-    seconds : float, optional
-        Limit of processor time.
-    most_bits : int, optional
-        Of the midpoints: more are not tried.
+    - `given`: values of inputs, or of any other variables.  Shared variables have their own.
+    - `live`: the values of variables in a call that was made; None for one that is not known.
+      Integers, booleans and decisions are taken from there.
+    - `elements`: the index of the element that is asked for, for each variable.  None asks for all
+      elements.
+    - `masked_gradients`: whether a gradient of 0 stays 0 where it is multiplied with a derivative
+      that has no value, as in a branch that ``switch`` has not chosen.
+    - `decides`: whether the exact values decide, as in :func:`exact`.  Otherwise the call decides.
+    - `parts`: whether all elements are asked for, and only a part of the other variables may decide
+      them.
+    - `work`: multiplications of 192 bits that are allowed.
+    - `seconds`: limit of processor time.
+    - `most_bits`: int, optional of the midpoints: more are not tried.
     """
     lookup = live.get if isinstance(live, Mapping) else live
     asked = list(elements) if elements is not None else [None] * len(variables)

@@ -37,35 +37,23 @@ logger = logging.getLogger("theanoguard")
 
 @dataclass
 class Findings:
-    """The result of a second run.
+    """The result of a second run."""
 
-    Parameters
-    ----------
-    observations : list of Observation
-        The values that were made bad or entered bad, in the order of the run.
-    noisy : set of Variable
-        Variables of any graph that held a bad value, excused or not.
-    loud : set of Apply
-        Nodes that raised an exception flag.
-    empty : set of Apply
-        Nodes that gave an empty array.
-    is_bad_discarded : bool
-        Whether something bad has been made and discarded.
-    discarded : set of Variable
-        Variables of any graph whose bad elements were discarded, and show where they are not.
-    error : Exception or None
-        The error that has ended the run early.
-    failed : tuple of (Replay, Apply or None)
-        The innermost graph in which it was raised, and the node that raised it.
-    """
-
+    #: The values that were made bad or entered bad, in the order of the run.
     observations: list[Observation] = field(default_factory=list)
+    #: Variables of any graph that held a bad value, excused or not.
     noisy: set[Variable] = field(default_factory=set)
+    #: Nodes that raised an exception flag.
     loud: set[Apply] = field(default_factory=set)
+    #: Nodes that gave an empty array.
     empty: set[Apply] = field(default_factory=set)
+    #: Whether something bad has been made and discarded.
     is_bad_discarded: bool = False
+    #: Variables of any graph whose bad elements were discarded, and show where they are not.
     discarded: set[Variable] = field(default_factory=set)
+    #: The error that has ended the run early.
     error: Exception | None = None
+    #: The innermost graph in which it was raised, and the node that raised it.
     failed: tuple = (None, None)
     computed: Mapping[Variable, Any] = field(default_factory=dict)
 

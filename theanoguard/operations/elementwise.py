@@ -175,16 +175,7 @@ def scalar_carries(
 ) -> dict[int, Kind]:
     """Return what a scalar operation carries from one operand, by output.
 
-    Parameters
-    ----------
-    op : ScalarOp
-    inputs, outputs : list of Variable
-    operand : int
-
-    Returns
-    -------
-    dict of int to Kind
-        Outputs that nothing is carried to are missing.
+    Returns: outputs that nothing is carried to are missing.
     """
     if isinstance(op, ps.Composite):
         return carried_through(op.fgraph, operand, _scalar_node_carries)
@@ -203,18 +194,9 @@ def carried_through(
 ) -> dict[int, Kind]:
     """Return what a graph carries from one of its inputs to its outputs.
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph or FrozenFunctionGraph
-    operand : int
-        Position among ``fgraph.inputs``.
-    carries : callable
-        ``carries(node, operand)`` returns what a node of the graph carries, by output.
-
-    Returns
-    -------
-    dict of int to Kind
-        Outputs that nothing is carried to are missing.
+    - `operand`: position among ``fgraph.inputs``.
+    - `carries`: ``carries(node, operand)`` returns what a node of the graph carries, by output.
+    - Returns: outputs that nothing is carried to are missing.
     """
     reached = {fgraph.inputs[operand]: {NAN: NAN, INF: INF}}
     for node in fgraph.toposort():

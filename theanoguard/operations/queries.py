@@ -43,16 +43,8 @@ def carries(node: Apply, operand: int) -> dict[int, Kind]:
     For matrix products this holds only where the BLAS multiplies zeros like any other number; a
     backend has to make sure of that, or treat products as unknown.
 
-    Parameters
-    ----------
-    node : Apply
-    operand : int
-        Position among ``node.inputs``.
-
-    Returns
-    -------
-    dict of int to Kind
-        By output.  A NaN arrives as a NaN, an Inf as an Inf or a NaN.
+    - `operand`: position among ``node.inputs``.
+    - Returns: dict of int to Kind by output.  A NaN arrives as a NaN, an Inf as an Inf or a NaN.
 
     Examples
     --------
@@ -105,15 +97,7 @@ def only_chooses(node: Apply) -> bool:
 def makes(node: Apply, literals: Kind = Kind.BOTH) -> Kind:
     """Return the kinds of bad values that a node can make from finite operands.
 
-    Parameters
-    ----------
-    node : Apply
-    literals : Kind
-        Which kinds of constants count as made by the node that chooses them.
-
-    Returns
-    -------
-    Kind
+    `literals`: which kinds of constants count as made by the node that chooses them.
 
     Examples
     --------
@@ -169,19 +153,9 @@ def unsignalled(
     It says nothing about where the node runs: code in Python or in other threads has to be known
     to the backend.
 
-    Parameters
-    ----------
-    node : Apply
-    backend : {"c", "numba"}
-        The backend that compiles it.
-    literals : Kind
-        Which kinds of constants count as made by the node that chooses them.
-    constants : collection of Variable
-        What is computed from constants alone (:func:`from_constants`).
-
-    Returns
-    -------
-    Kind
+    - `backend`: one of "c", "numba".  The backend that compiles it.
+    - `literals`: which kinds of constants count as made by the node that chooses them.
+    - `constants`: what is computed from constants alone (:func:`from_constants`).
 
     Examples
     --------
@@ -277,20 +251,10 @@ def may_lose(node: Apply, operand: int, index: int) -> bool:
 def regions(node: Apply, inputs: Sequence[Any], output: int, index: Index) -> list[Region]:
     """Return the parts of the operands that one element of an output is computed from.
 
-    Parameters
-    ----------
-    node : Apply
-    inputs : list
-        Values of the node's inputs.
-    output : int
-        Which output.
-    index : tuple of int
-        The element of that output.
-
-    Returns
-    -------
-    list of Region
-        For an operation of which nothing is known, the whole of every operand.
+    - `inputs`: values of the node's inputs.
+    - `output`: which output.
+    - `index`: the element of that output.
+    - Returns: for an operation of which nothing is known, the whole of every operand.
 
     Examples
     --------
@@ -312,23 +276,11 @@ def reached(
 ) -> Any:
     """Return which elements of an output are decided by a marked element of an operand.
 
-    Parameters
-    ----------
-    node : Apply
-    inputs : list
-        Values of the node's inputs.
-    masks : list of (array of bool or None)
-        For each input, which of its elements are marked.
-    output : int
-        Which output.
-    shape : tuple of int
-        Its shape.
-    arrays : Arrays
-        The library that the masks belong to.
-
-    Returns
-    -------
-    array of bool
+    - `inputs`: values of the node's inputs.
+    - `masks`: for each input, which of its elements are marked.
+    - `output`: which output.
+    - `shape`: its shape.
+    - `arrays`: the library that the masks belong to.
 
     Examples
     --------

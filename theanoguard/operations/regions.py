@@ -21,17 +21,11 @@ Dims = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Region:
-    """A part of one operand.
+    """A part of one operand."""
 
-    Parameters
-    ----------
-    operand : int
-        Position among the node's inputs.
-    index : tuple
-        The part that is read, as a NumPy index; ``(...,)`` for everything.
-    """
-
+    #: Position among the node's inputs.
     operand: int
+    #: The part that is read, as a NumPy index; ``(...,)`` for everything.
     index: Index = (...,)
 
     @property
@@ -64,14 +58,7 @@ def locate(region: Region, value: Any, position: int) -> Index:
 def first_element(region: Region, value: Any, mask: Any) -> Index | None:
     """Return the index of the first element of `value` in `region` where `mask` is True.
 
-    Parameters
-    ----------
-    mask : callable
-        Returns a boolean mask of the shape of an array.
-
-    Returns
-    -------
-    tuple of int or None
+    `mask`: returns a boolean mask of the shape of an array.
     """
     bad = np.asarray(mask(np.asarray(np.asarray(value)[region.index])))
     return locate(region, value, int(bad.argmax())) if bad.any() else None

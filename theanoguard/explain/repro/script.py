@@ -410,24 +410,12 @@ sys.exit(status)
 def save_repro(explanation: Any, path: str | os.PathLike[str], as_built: bool = False) -> Path:
     """Write a standalone script that shows a fault, and its data file.
 
-    Parameters
-    ----------
-    explanation : Explanation
-    path : str or Path
-        Path of the script.  The data file has the same name and the suffix ``.npz``.
-    as_built : bool
-        Write the whole function as the user built it, instead of only the failing operation.
-
-    Returns
-    -------
-    Path
-        The script.
-
-    Raises
-    ------
-    ValueError
-        If the replay did not reproduce the bad value, or if the operation can be neither written
-        as an expression nor pickled.
+    - `path`: path of the script.  The data file has the same name and the suffix ``.npz``.
+    - `as_built`: write the whole function as the user built it, instead of only the failing
+      operation.
+    - Returns: the script.
+    - Raises ``ValueError``: if the replay did not reproduce the bad value, or if the operation can
+      be neither written as an expression nor pickled.
     """
     repro = explanation.repro
     if as_built:

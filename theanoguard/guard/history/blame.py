@@ -52,12 +52,7 @@ class Left:
 
 
 def since(table: Table) -> Since | None:
-    """Return what left its history first before the last call, or None if nothing stands out.
-
-    Parameters
-    ----------
-    table : Table
-    """
+    """Return what left its history first before the last call, or None if nothing stands out."""
     table = table.without_failed()
     if len(table.calls) < 2:
         return None

@@ -737,16 +737,7 @@ class Picture:
 def picture(model: GraphModel, wanted: tuple[str, ...], title: str) -> Picture:
     """Return the picture of one graph.
 
-    Parameters
-    ----------
-    model : GraphModel
-    wanted : tuple of str
-        Names of inputs, as for an :class:`Outline`.
-    title : str
-
-    Returns
-    -------
-    Picture
+    `wanted`: names of inputs, as for an :class:`Outline`.
     """
     return Picture({"": Drawing(model, wanted, title)})
 
