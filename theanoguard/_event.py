@@ -14,6 +14,7 @@ import numpy as np
 
 from theanoguard._json import from_plain, to_plain
 from theanoguard._shown import brief
+from theanoguard._text import shortened
 
 
 @brief
@@ -220,8 +221,7 @@ class GuardEvent:
         return hash(self._fields())
 
     def __repr__(self) -> str:
-        what = self.what
-        what = what if len(what) <= MOST_CHARACTERS else f"{what[: MOST_CHARACTERS - 3]}..."
+        what = shortened(self.what, MOST_CHARACTERS)
         inside = "".join(f", inside {step}" for step in self.path)
         of = f" of {self.function}" if self.function else ""
         place = list(self.first_index)

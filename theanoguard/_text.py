@@ -63,6 +63,11 @@ def cut(text: object, most: int = 600) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most `most` characters, on as many lines as it had."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def cut_apart(texts: Sequence[str], most: int) -> list[str]:
     """Return texts as lines of at most `most` characters, different where the texts are.
 
@@ -119,19 +124,11 @@ def cut_around(text: str, start: int, end: int, width: int) -> tuple[str, int, i
     if len(text) <= width:
         return text, start, end
     if end <= width - 3:
-        return text[: width - 3] + "...", start, end
+        return shortened(text, width), start, end
     left = max(min(start - 10, len(text) - width + 3), 0)
     shown = "..." + text[left + 3 :]
     start, end = start - left, end - left
-    return (
-        (shown, start, end)
-        if len(shown) <= width
-        else (
-            shown[: width - 3] + "...",
-            start,
-            min(end, width - 3),
-        )
-    )
+    return shortened(shown, width), start, end if len(shown) <= width else min(end, width - 3)
 
 
 def link_to(place: str, file: str) -> str:

@@ -44,6 +44,7 @@ from theanoguard._pytensor import (
     python_thunk,
     scan_placeholders,
 )
+from theanoguard._text import shortened
 
 __all__ = [
     "MissingTestValue",
@@ -235,10 +236,7 @@ def _shown(value: Any) -> str:
     """Say type, dtype and shape of a value in a few words."""
     if isinstance(value, np.ndarray | np.generic):
         return f"{value.dtype} {value.shape}"
-    text = repr(value)
-    if len(text) > 60:
-        text = text[:57] + "..."
-    return f"{type(value).__name__} {text}"
+    return f"{type(value).__name__} {shortened(repr(value), 60)}"
 
 
 def _name(variable: Variable) -> str:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 
 from theanoguard._provenance.source import SourceLine
-from theanoguard._text import USUAL_WIDTH, cut_around, printable
+from theanoguard._text import USUAL_WIDTH, cut_around, printable, shortened
 
 
 def short_file(file: str) -> str:
@@ -85,20 +85,14 @@ def source_lines(
     if source.text and source.marked is None:
         text = f":  {printable(source.text)}"
         fits = len(place + text) <= width
-        lines = [where + text] if fits else [where, f"  {_cut(source.text, width)}"]
+        lines = (
+            [where + text] if fits else [where, f"  {shortened(printable(source.text), width - 2)}"]
+        )
     elif source.text and source.marked is not None:
         shown = printable(source.text).replace("\t", " ")  # (the carets stand below it)
         text, start, end = cut_around(shown, *source.marked, width=width - 4)
         lines += [f"  {text}", "  " + " " * start + "^" * max(end - start, 1)]
     if source.callers:
-        lines.append(_cut("called from " + ", ".join(map(_caller, source.callers)), width))
+        callers = ", ".join(place_text(caller, column=False) for caller in source.callers)
+        lines.append(shortened(printable(f"called from {callers}"), width - 2))
     return lines
-
-
-def _caller(source: SourceLine) -> str:
-    return place_text(source, column=False)
-
-
-def _cut(text: str, width: int) -> str:
-    text = printable(text)
-    return text if len(text) <= width - 2 else text[: width - 5] + "..."

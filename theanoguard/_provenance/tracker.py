@@ -14,7 +14,7 @@ from pytensor.graph.features import AlreadyThere, Feature
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.rewriting.basic import GraphRewriter
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, walk
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import SpecifyShape
 
@@ -461,14 +461,12 @@ class ProvenanceTracker(Feature):
         link = self._made_for.get(variable.owner)
         if link is None:
             return []
-        inside: set[Variable] = set()
-        todo = [variable]
-        while todo:  # collect the variables that the same rewrite made
-            v = todo.pop()
-            if v not in inside:
-                inside.add(v)
-                if v.owner is not None and v.owner not in self.original:
-                    todo += v.owner.inputs
+
+        def by_rewrite(v: Variable) -> list[Variable]:
+            """The operands of what a rewrite made."""
+            return [] if v.owner is None or v.owner in self.original else v.owner.inputs
+
+        inside = set(walk([variable], by_rewrite))
         read = {e for v in inside - {variable} for e in self.equals(v)}
         found: list[Variable] = []
         seen: set[Apply] = set()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import walk
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._evaluate import culprit
@@ -470,13 +471,12 @@ def feeds(fgraph: FunctionGraph, variables: Sequence[Variable]) -> tuple[str, ..
 
     They are named "output loss", or "output 1" (from 0) if it has no name, and "update of w".
     """
-    reached, todo = set(), list(variables)
-    while todo:
-        current = todo.pop()
-        if current not in reached:
-            reached.add(current)
-            for client, _ in fgraph.clients.get(current, ()):
-                todo += getattr(client, "outputs", ())
+
+    def readers(variable: Variable) -> list[Variable]:
+        clients = fgraph.clients.get(variable, ())
+        return [v for node, _ in clients for v in getattr(node, "outputs", ())]
+
+    reached = set(walk(variables, readers))
     named = (_output_name(fgraph, i) for i, out in enumerate(fgraph.outputs) if out in reached)
     known = ("update of ", "the ")
     return tuple(name if name.startswith(known) else f"output {name}" for name in named)

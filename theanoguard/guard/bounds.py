@@ -22,7 +22,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.basic import copy_stack_trace
-from pytensor.graph.traversal import applys_between, graph_inputs
+from pytensor.graph.traversal import applys_between, graph_inputs, walk
 from pytensor.graph.utils import InconsistencyError
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, ARange, ScalarFromTensor, TensorFromScalar
@@ -479,17 +479,12 @@ def drops_index(node: Apply, new: Variable) -> bool:
 
 def _uses(variable: Variable, wanted: set[Variable]) -> bool:
     """Whether elements of one of the variables, and not only its shape, decide a variable."""
-    seen: set[Variable] = set()
-    todo = deque([variable])  # (what is near comes first, since an index mostly is)
-    while todo:
-        current = todo.popleft()
-        if current in wanted:
-            return True
-        if current not in seen:
-            seen.add(current)
-            if current.owner is not None and not isinstance(current.owner.op, Shape | Shape_i):
-                todo.extend(current.owner.inputs)
-    return False
+
+    def operands(v: Variable) -> list[Variable]:
+        return [] if v.owner is None or isinstance(v.owner.op, Shape | Shape_i) else v.owner.inputs
+
+    # (what is near comes first, since an index mostly is)
+    return any(v in wanted for v in walk([variable], operands))
 
 
 def _merges_an_end(node: Apply, lookup: Lookup, new: Variable) -> bool:

@@ -36,7 +36,7 @@ from theanoguard._pytensor import (
     runner_of,
     take_class,
 )
-from theanoguard._text import encodable
+from theanoguard._text import encodable, shortened
 
 
 class Callback:
@@ -401,8 +401,7 @@ def excerpt(value: Any, most: int = 120) -> str:
     'array([0., 1., 2.])'
     """
     with np.printoptions(threshold=20, edgeitems=2):
-        text = " ".join(repr(value).split())
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+        return shortened(" ".join(repr(value).split()), most)
 
 
 #: Limits of `DetectNan`: lines of a node's graph, levels of its inputs, values, columns.
@@ -493,7 +492,7 @@ class DetectNan:
     def _graph(node: Apply) -> list[str]:
         """Return the lines of the node and its nearest inputs, within the limits above."""
         lines = debugprint(node, depth=DEPTH, file="str").splitlines()
-        lines = [x if len(x) <= MOST_COLUMNS else f"{x[: MOST_COLUMNS - 3]}..." for x in lines]
+        lines = [shortened(line, MOST_COLUMNS) for line in lines]
         if len(lines) > MOST_LINES:
             left_out = len(lines) - MOST_LINES
             more = f"{left_out} more line{'s' if left_out > 1 else ''}"

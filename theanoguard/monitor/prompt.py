@@ -15,7 +15,7 @@ from pytensor.graph.basic import Apply
 
 from theanoguard._arguments import checked
 from theanoguard._pytensor import Function
-from theanoguard._text import encodable, fitted, text_width
+from theanoguard._text import encodable, fitted, shortened, text_width
 from theanoguard.explain.text.color import BLUE, BOLD, BOLD_RED, DIM, RESET, wants_color
 from theanoguard.monitor.operands import counted, is_bad, operands, source_around
 from theanoguard.monitor.stepper import Stepper
@@ -40,8 +40,7 @@ def value_lines(before: str, value: Any) -> list[str]:
         return [f"{before} = (not computed yet, or no longer kept)"]
     if not isinstance(value, np.ndarray):
         text = repr(value.item() if isinstance(value, np.generic) else value)
-        text = text if len(text) <= 200 else text[:197] + "..."
-        return fitted(f"{before} = {text}{_about(value)}")
+        return fitted(f"{before} = {shortened(text, 200)}{_about(value)}")
     indent = " " * 4
     start, about = f"{before} = {value.dtype} {value.shape}", _about(value)
     settings: dict[str, Any] = {"threshold": 20, "edgeitems": 2, "precision": 6}

@@ -16,6 +16,7 @@ from pytensor.graph.op import Op
 
 from theanoguard._arguments import Count, checked, did_you_mean, refuse
 from theanoguard._evaluate.replay import copy_value
+from theanoguard._graph import postorder
 from theanoguard._provenance import SourceLine, lookup
 from theanoguard._provenance.places import source_lines
 from theanoguard._pytensor import (
@@ -170,16 +171,12 @@ class Stepper:
             A call may leave out a branch of an ``ifelse``.
         """
         before = get_destroy_dependencies(self.fgraph)
-        todo = [v.owner for v in reversed(self.fgraph.outputs) if v.owner is not None]
-        found: dict[Apply, None] = {}
-        while todo:
-            owners = [v.owner for v in (*todo[-1].inputs, *before[todo[-1]])]
-            wanted = [node for node in owners if node is not None and node not in found]
-            if wanted and todo[-1] not in found:
-                todo.extend(reversed(wanted))
-            else:
-                found[todo.pop()] = None
-        return list(found)
+
+        def needed(node: Apply) -> list[Apply]:
+            return [v.owner for v in (*node.inputs, *before[node]) if v.owner is not None]
+
+        owners = [v.owner for v in self.fgraph.outputs if v.owner is not None]
+        return postorder(owners, needed)
 
     def _run(self, thunk: Callable, node: Apply) -> Any:
         try:

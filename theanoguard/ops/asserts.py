@@ -34,6 +34,7 @@ from theanoguard._provenance import SourceLine, source_place
 from theanoguard._provenance.designating import Designations
 from theanoguard._provenance.places import source_lines
 from theanoguard._pytensor import generic, input_shapes, join_rewrite, vectorize_node
+from theanoguard._text import shortened
 from theanoguard.operations.facts import register
 from theanoguard.operations.moving import VIEW
 
@@ -114,8 +115,7 @@ def _label(variable: Variable) -> str:
         return str(np.asarray(variable.data).item())
     node = variable.owner
     known = Designations({} if node is None else {node: tuple(node.inputs)}).of(variable)
-    text = known.name or known.expression or str(variable)
-    return text if len(text) <= 40 else text[:37] + "..."
+    return shortened(known.name or known.expression or str(variable), 40)
 
 
 @singledispatch
@@ -303,8 +303,7 @@ class Assert(COp):
         self.conditions: Any = None  # a tuple of `Condition` once the operation is applied
 
     def __str__(self) -> str:
-        msg = self.msg if len(self.msg) <= 30 else self.msg[:27] + "..."
-        return f"Assert{{msg={msg!r}}}"
+        return f"Assert{{msg={shortened(self.msg, 30)!r}}}"
 
     def make_node(self, value: Any, *inputs: Any) -> Apply:
         """Apply to a value and scalar conditions.

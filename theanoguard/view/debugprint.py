@@ -19,7 +19,7 @@ from theanoguard._provenance import Backward, SourceLine
 from theanoguard._provenance.places import place_text, short_file
 from theanoguard._pytensor import Function
 from theanoguard._shown import MOST, bounded
-from theanoguard._text import cut_around, encodable, printable
+from theanoguard._text import cut_around, encodable, printable, shortened
 from theanoguard.view.model import GraphModel, Marks, NodeModel, VariableModel, graph_model
 from theanoguard.view.written import written_model
 
@@ -316,8 +316,7 @@ MOST_TEXT = 52
 
 
 def cut(text: object, most: int = MOST_TEXT) -> str:
-    text = printable(str(text))
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    return shortened(printable(str(text)), most)
 
 
 def short_place(source: SourceLine) -> str:

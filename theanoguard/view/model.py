@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import walk
 from pytensor.graph.type import Type
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._event import GuardEvent, row_name
-from theanoguard._graph import role_of
+from theanoguard._graph import postorder, role_of
 from theanoguard._json import from_plain, to_plain
 from theanoguard._provenance import Provenance, lookup
 from theanoguard._shown import brief
+from theanoguard._text import shortened
 
 #: Version of the JSON form.  It increases when a field changes its meaning or is removed.
 SCHEMA = 1
@@ -182,6 +184,17 @@ class GraphModel:
         old = None if variable.update_of is None else self.variables[variable.update_of]
         return row_name(name, written, None if old is None else old.name or old.label)
 
+    def upstream(self, keys: Iterable[str]) -> set[str]:
+        """Some variables and nodes, and all that they are computed from."""
+
+        def before(key: str) -> list[str]:
+            if key in self.nodes:
+                return self.nodes[key].inputs
+            owner = self.variables[key].owner
+            return [] if owner is None else [owner]
+
+        return set(walk(keys, before))
+
     def in_order(self) -> list[NodeModel]:
         """The nodes in the order of execution."""
         return sorted(self.nodes.values(), key=lambda node: node.order)
@@ -299,16 +312,8 @@ def _in_order(outputs: Sequence[Variable]) -> list[Apply]:
 
     PyTensor's own ``toposort`` visits a node that several outputs share once per output.
     """
-    order: dict[Apply, None] = {}
-    todo = [v.owner for v in reversed(outputs) if v.owner is not None]
-    while todo:
-        node = todo[-1]
-        before = [v.owner for v in node.inputs if v.owner is not None and v.owner not in order]
-        if node in order or not before:
-            order[todo.pop()] = None
-        else:
-            todo += reversed(before)
-    return list(order)
+    owners = [v.owner for v in outputs if v.owner is not None]
+    return postorder(owners, lambda node: [v.owner for v in node.inputs if v.owner is not None])
 
 
 def _found_events(
@@ -482,7 +487,7 @@ def variable_model(
         shape=_static_shape(variable.type),
         owner=owner,
         index=variable.index or 0,
-        value=_short(variable.data) if isinstance(variable, Constant) else None,
+        value=_one_line(variable.data) if isinstance(variable, Constant) else None,
         provenance=provenance,
     )
 
@@ -537,9 +542,8 @@ def _static_shape(type_: Type) -> list[int | None] | None:
     return [None if n is None else int(n) for n in shape] if isinstance(shape, tuple) else None
 
 
-def _short(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= _MAX_VALUE else text[: _MAX_VALUE - 3] + "..."
+def _one_line(value: Any) -> str:
+    return shortened(" ".join(str(value).split()), _MAX_VALUE)
 
 
 def _marks(event: Any) -> list[str]:

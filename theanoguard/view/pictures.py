@@ -374,29 +374,11 @@ class _Dot:
 
     def _needed(self, key: str) -> set[str]:
         """Keys of the nodes that a variable is computed from."""
-        found: set[str] = set()
-        todo = [key]
-        while todo:
-            owner = self.model.variables[todo.pop()].owner
-            if owner is not None and owner not in found:
-                found.add(owner)
-                todo += self.model.nodes[owner].inputs
-        return found
+        return self.model.upstream([key]) & self.model.nodes.keys()
 
 
 def _path_to_events(model: GraphModel) -> set[str]:
     """Keys of marked variables and nodes, and of everything upstream of them."""
     bad = {key for key, node in model.nodes.items() if node.events}
     bad |= {key for key, variable in model.variables.items() if variable.events}
-    todo = list(bad)
-    while todo:
-        key = todo.pop()
-        if key in model.nodes:
-            before = model.nodes[key].inputs
-        else:
-            owner = model.variables[key].owner
-            before = [owner] if owner is not None else []
-        new = [k for k in before if k not in bad]
-        bad.update(new)
-        todo += new
-    return bad
+    return model.upstream(bad)

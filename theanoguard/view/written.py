@@ -6,6 +6,7 @@ from functools import cached_property
 
 from pytensor.graph.basic import Apply, Constant, Variable
 
+from theanoguard._graph import postorder
 from theanoguard._provenance import Provenance, ProvenanceTracker, tracker_of
 from theanoguard._pytensor import Function
 from theanoguard.view.model import GraphModel, NodeModel, VariableModel, variable_model
@@ -158,7 +159,7 @@ class _Rows:
     def model(
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], compiled: GraphModel
     ) -> GraphModel:
-        order = self._in_order(outputs)
+        order = postorder(outputs, self.operands.__getitem__)
         keys = {v: f"n{i}" for i, v in enumerate(dict.fromkeys((*order, *self.operands)))}
         owners = {v: f"a{i}" for i, v in enumerate(v for v in order if v.owner is not None)}
         variables: dict[str, VariableModel] = {}
@@ -182,18 +183,6 @@ class _Rows:
             name=compiled.name,
             objects={key: v for v, key in keys.items()},
         )
-
-    def _in_order(self, outputs: Sequence[Variable]) -> list[Variable]:
-        """Return the rows that are computed, each after the rows that it reads."""
-        order: dict[Variable, None] = {}
-        todo = [*reversed(outputs)]
-        while todo:
-            before = [v for v in self.operands[todo[-1]] if v not in order]
-            if todo[-1] in order or not before:
-                order[todo.pop()] = None
-            else:
-                todo += reversed(before)
-        return list(order)
 
     def _provenance(self, variable: Variable, known: VariableModel | None) -> Provenance:
         own = self.tracker.lookup(variable)

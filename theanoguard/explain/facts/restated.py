@@ -330,13 +330,6 @@ def _is_moved(variable: Variable) -> bool:
     return variable.owner is not None and isinstance(variable.owner.op, (DimShuffle, *INDEXING))
 
 
-def unmoved(variable: Variable) -> Variable:
-    """Return the variable whose elements a variable shows, or only some of them."""
-    while _is_moved(variable):
-        variable = variable.owner.inputs[0]
-    return variable
-
-
 def _renamed(operand: Operand, stated: Sequence[_Stated]) -> Operand:
     """Return an operand under the name that the user's code gives to its value."""
     if operand.constant:

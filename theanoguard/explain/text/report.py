@@ -29,6 +29,7 @@ from theanoguard._text import (
     link_to,
     number_text,
     printable,
+    shortened,
     text_width,
 )
 from theanoguard._values import kind_of
@@ -227,7 +228,7 @@ def _code_line(hint: Hint | None) -> list[str]:
 
 
 def _held_lines(word: str, held: Sequence[Any]) -> list[str]:
-    rows = [(_shorten(h.name, 40), _held_text(h)) for h in held[:MAX_PATH_LINES]]
+    rows = [(shortened(printable(h.name), 40), _held_text(h)) for h in held[:MAX_PATH_LINES]]
     width = max((len(name) for name, _ in rows), default=0)
     more = [f"  ... and {len(held) - len(rows)} more"] if len(held) > len(rows) else []
     return [f"{word} {name:<{width}}  {text}" for name, text in rows] + more
@@ -250,7 +251,9 @@ def _memory_lines(failure: Any) -> list[str]:
     total = sum(h.nbytes for h in failure.alive)
     lines.append(f"Alive in this call: {bytes_text(total)}, the largest:")
     for h in failure.alive[:5]:
-        lines.append(f"  {bytes_text(h.nbytes):>10}  {_shorten(h.name, 40)}, {_held_text(h)}")
+        lines.append(
+            f"  {bytes_text(h.nbytes):>10}  {shortened(printable(h.name), 40)}, {_held_text(h)}"
+        )
     return lines
 
 
@@ -360,7 +363,7 @@ def _source_lines(
     paint: Painter,
     around: SourceLine | None = None,
 ) -> list[str]:
-    lines = [f"  inside {_shorten(inside_text(path), 80)}"] if path else []
+    lines = [f"  inside {shortened(printable(inside_text(path)), 80)}"] if path else []
     source = user_line(provenance)
     before = "" if provenance.own_source else "near "
     if source is None:
@@ -448,7 +451,7 @@ def _are(cause: Cause) -> str:
 
 
 def _operand_line(operand: Operand) -> str:
-    name = element_text(_shorten(operand.name, MAX_FORMULA), operand.index)
+    name = element_text(shortened(printable(operand.name), MAX_FORMULA), operand.index)
     if operand.computed:
         value = number_text(operand.value)
         given = "" if operand.given in ("", name, value) else f", from {operand.given}"
@@ -488,9 +491,9 @@ def _deeper(explanation: Explanation, paint: Painter, brief: bool = False) -> li
     value = number_text(deeper.value)
     if deeper.role == "node":
         where = f" at element {_element(deeper.index, deeper.shape)}" if deeper.index else ""
-        lines = [f"The {value} came from {_shorten(_expression(deeper), 60)}{where}:"]
+        lines = [f"The {value} came from {shortened(printable(_expression(deeper)), 60)}{where}:"]
     else:
-        name = "" if deeper.name == value else _shorten(deeper.name, 40)
+        name = "" if deeper.name == value else shortened(printable(deeper.name), 40)
         lines = [f"The {value} came in with {leaf_text(deeper.role, name, 'the ').rstrip()}:"]
     if deeper.source is None:
         lines[-1] = lines[-1].rstrip(":") + "."
@@ -528,7 +531,9 @@ def _way(explanation: Explanation, paint: Painter, room: int) -> list[str]:
         return []
     cause = deeper if deeper is not None and deeper.role == "node" else explanation.cause
     rows = [_point_row(point) for point in points]
-    rows.append((f"{_shorten(_expression(cause), 60)} = {number_text(cause.value)}", "<- here"))
+    rows.append(
+        (f"{shortened(printable(_expression(cause)), 60)} = {number_text(cause.value)}", "<- here")
+    )
     kept = sorted([*_by_importance(points)[: most - 1], len(points)])
     gaps = {i for before, i in pairwise([-1, *kept]) if i > before + 1}
     if explanation.left_out:
@@ -627,17 +632,12 @@ def _turns(one: Any, other: Any) -> bool:
     return not 1 / JUMP < other / one < JUMP
 
 
-def _shorten(text: str, width: int) -> str:
-    text = printable(text)
-    return text if len(text) <= width else text[: width - 3] + "..."
-
-
 def _footer(
     event: GuardEvent, explanation: Explanation, in_call: bool, paint: Painter
 ) -> list[str]:
     cause, parts = explanation.cause, []
     if in_call:
-        name = f" of {_shorten(event.function, 40)}" if event.function else ""
+        name = f" of {shortened(printable(event.function), 40)}" if event.function else ""
         parts.append(f"call {event.call}{name}")
     if cause.role == "node":
         parts.append(f"{'backward' if cause.backward else 'forward'} pass")
@@ -657,7 +657,7 @@ def _listed(things: Sequence[str], most: int = 3) -> str:
     >>> _listed(["output 0"]), _listed(["a", "b", "c"]), _listed(["a", "b", "c", "d", "e"])
     ('output 0', 'a, b and c', 'a, b and 3 more')
     """
-    shown = [_shorten(thing, 30) for thing in things]
+    shown = [shortened(printable(thing), 30) for thing in things]
     if len(shown) > most:
         shown[most - 1 :] = [f"{len(shown) - most + 1} more"]
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
