@@ -62,7 +62,17 @@ LAYERS = [
     {"_environment", "_event", "_json", "operations", "shim"},
     {"_pytensor"},
     {"_collecting", "_errors", "_faults", "_files", "_hooks", "_patching", "_values"},
-    {"_arguments", "_backends", "_context", "_progress", "_releases", "_shown", "_steps", "_text"},
+    {
+        "_arguments",
+        "_backends",
+        "_context",
+        "_progress",
+        "_releases",
+        "_shown",
+        "_steps",
+        "_text",
+        "_traversal",
+    },
 ]
 # Numba is among what PyTensor itself requires.
 DEPENDENCIES = {

@@ -1,7 +1,7 @@
 """Questions about single variables and operations of a graph."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
@@ -18,23 +18,8 @@ from theanoguard.operations import moving
 from theanoguard.operations.names import op_name
 from theanoguard.ops.asserts import Assert
 
-T = TypeVar("T")
-
 VIEWS = (*moving.VIEWS, Assert)
 """Operations that give their first operand, in another shape or under another name."""
-
-
-def postorder(things: Iterable[T], before: Callable[[T], Sequence[T]]) -> list[T]:
-    """Return some things and all that comes before them, each once, after what comes before it."""
-    order: dict[T, None] = {}
-    todo = [*things][::-1]
-    while todo:
-        missing = [other for other in before(todo[-1]) if other not in order]
-        if todo[-1] in order or not missing:
-            order[todo.pop()] = None
-        else:
-            todo += reversed(missing)
-    return list(order)
 
 
 def scalar_class(variable: Variable) -> type[ScalarOp] | None:

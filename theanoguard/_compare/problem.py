@@ -24,7 +24,6 @@ from theanoguard._arguments import filtered
 from theanoguard._compare.precision import other_value, recast, unfused
 from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._provenance import attach, tracker_of
-from theanoguard._provenance.tracker import ProvenanceTracker
 from theanoguard._pytensor import Function, captured_inputs, on_copies, without_traces
 from theanoguard._values import is_sparse
 from theanoguard.guard.pausing import without_watchers
@@ -316,7 +315,7 @@ def _of_function(
     tracker = tracker_of(fgraph)
     notes = []
     if tracker is not None and tracker.original_outputs:
-        outputs = _as_written(tracker)
+        outputs, _ = tracker.before()
     else:
         new = without_damage(fgraph, fused=False)
         outputs = [new.get(v, v) for v in fgraph.outputs]
@@ -337,27 +336,6 @@ def _of_function(
 
 def _leaves(outputs: Sequence[Variable]) -> list[Variable]:
     return [v for v in dict.fromkeys(graph_inputs(outputs)) if not isinstance(v, Constant)]
-
-
-def _as_written(tracker: ProvenanceTracker) -> list[Variable]:
-    """Return copies of a compiled graph's outputs as they were before any rewriting."""
-    new: dict[Apply, Apply] = {}
-    todo = [v.owner for v in reversed(tracker.original_outputs) if v.owner is not None]
-    while todo:
-        node = todo[-1]
-        inputs = tracker.original[node]
-        missing = [v.owner for v in inputs if v.owner is not None and v.owner not in new]
-        if node in new:
-            todo.pop()
-        elif missing:
-            todo += missing
-        else:
-            todo.pop()
-            ins = [v if v.owner is None else new[v.owner].outputs[v.index] for v in inputs]
-            new[node] = node.clone_with_new_inputs(ins)
-    return [
-        v if v.owner is None else new[v.owner].outputs[v.index] for v in tracker.original_outputs
-    ]
 
 
 def without_damage(fgraph: FunctionGraph, fused: bool = True) -> dict[Variable, Variable]:

@@ -16,7 +16,6 @@ from pytensor.graph.op import Op
 
 from theanoguard._arguments import Count, checked, did_you_mean, refuse
 from theanoguard._evaluate.replay import copy_value
-from theanoguard._graph import postorder
 from theanoguard._provenance import SourceLine, lookup
 from theanoguard._provenance.places import source_lines
 from theanoguard._pytensor import (
@@ -30,6 +29,7 @@ from theanoguard._pytensor import (
 )
 from theanoguard._shown import bounded, html_table
 from theanoguard._text import cut, cut_apart, text_width
+from theanoguard._traversal import postorder
 from theanoguard.guard.pausing import unguarded
 from theanoguard.monitor.operands import Step, is_bad, made_by, name_of, operands, short
 from theanoguard.operations.names import op_name

@@ -17,11 +17,12 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._event import GuardEvent, row_name
-from theanoguard._graph import postorder, role_of
+from theanoguard._graph import role_of
 from theanoguard._json import from_plain, to_plain
 from theanoguard._provenance import Provenance, lookup
 from theanoguard._shown import brief
 from theanoguard._text import shortened
+from theanoguard._traversal import postorder
 
 #: Version of the JSON form.  It increases when a field changes its meaning or is removed.
 SCHEMA = 1

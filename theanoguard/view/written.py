@@ -6,9 +6,9 @@ from functools import cached_property
 
 from pytensor.graph.basic import Apply, Constant, Variable
 
-from theanoguard._graph import postorder
 from theanoguard._provenance import Provenance, ProvenanceTracker, tracker_of
 from theanoguard._pytensor import Function
+from theanoguard._traversal import postorder
 from theanoguard.view.model import GraphModel, NodeModel, VariableModel, variable_model
 
 

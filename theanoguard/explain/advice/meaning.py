@@ -36,11 +36,7 @@ def is_floating(value: Any) -> bool:
     return getattr(getattr(value, "dtype", None), "kind", "") == "f"
 
 
-_POLE = Domain(above=0)
-_MORE = {
-    **dict.fromkeys(("gammaln", "gamma", "psi", "tri_gamma"), _POLE),
-    "erfinv": Domain(above=-1, below=1),
-}
+_MORE = dict.fromkeys(("gammaln", "gamma", "psi", "tri_gamma"), Domain(above=0))
 """Where an operation has a value, beside the domain that ``theanoguard.operations`` states."""
 
 
