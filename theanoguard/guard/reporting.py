@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 
 import theanoguard.explain as explaining
@@ -247,6 +247,29 @@ class Reporter:
                 return error
         return None
 
+    def plans(self) -> list[Any]:
+        """Return the plans of all graphs of the function."""
+        return list(self.plan.plans())
+
+    def note_on(
+        self,
+        error: BaseException,
+        fgraph: FunctionGraph,
+        node: Apply,
+        values: Callable[[], Mapping[Variable, Any]],
+        frames: Sequence[Frame] = (),
+    ) -> str | None:
+        """Return a note on an error that a node has raised, or None if that fails.
+
+        `values`: returns the known values of the call.
+        """
+        try:
+            told = explaining.explain_exception(error, fgraph, node, values(), frames)
+            return explaining.render_failure(told)
+        except Exception:
+            logger.exception("theanoguard: the error could not be explained; please report this")
+            return None
+
     def left_bad(self, results: Sequence[Any]) -> list[Observation]:
         """Return an observation of each shared variable that a call has made bad for good.
 
@@ -397,6 +420,11 @@ class Reporter:
         if cause not in self.known:
             self.explained(trip)
             self.known[cause] = trip.event.explanation
+
+
+def put_note_first(error: BaseException, note: str) -> None:
+    """Give an error a note that stands before its other notes."""
+    error.__notes__ = [note, *getattr(error, "__notes__", ())]
 
 
 def note_on_loss(variables: Iterable[Variable]) -> str:

@@ -1,7 +1,6 @@
 """The guard of one graph on the C backend, which runs suspicious calls again."""
 
 import copy
-import logging
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -12,7 +11,6 @@ import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 
-import theanoguard.explain as explaining
 from theanoguard._evaluate.replay import branch_for, copy_value, has_effects
 from theanoguard._event import Frame
 from theanoguard._pytensor import (
@@ -32,19 +30,18 @@ from theanoguard.guard.c.thunks import BodyThunk, LazyThunk, LiveThunk, Thunk
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.optimizers import raised_inside
 from theanoguard.guard.partly import written
-from theanoguard.guard.plan import REASONS, GraphPlan, overwrites, overwritten
+from theanoguard.guard.plan import REASONS, overwrites, overwritten
 from theanoguard.guard.reporting import (
     Observation,
     Reporter,
     Snapshot,
     missed_without_audit,
     note_on_loss,
+    put_note_first,
 )
 from theanoguard.guard.rerun import Findings, SecondRun, WatchedKernels
 from theanoguard.guard.spares import spare_of
 from theanoguard.guard.verdict import made_bad
-
-logger = logging.getLogger("theanoguard")
 
 UNEXPLAINED = 3
 """After so many calls with flags that no node raises when it runs alone, flags are ignored."""
@@ -372,10 +369,6 @@ class CRuntime(Reporter):
 
     # -- figures
 
-    def plans(self) -> list[GraphPlan]:
-        """Return the plans of all graphs of the function."""
-        return list(self.plan.plans())
-
     def signs(self) -> str | None:
         """Return how the function detects bad values, where that is unusual."""
         return build.told(self.changed_by) if self.changed_by else None
@@ -502,7 +495,7 @@ class CRuntime(Reporter):
             "theanoguard: the call has ended, but may have made a NaN, an Inf or a big value. The"
             " error was raised while the guard computed it again to find out."
         )
-        error.__notes__ = [note, *getattr(error, "__notes__", ())]
+        put_note_first(error, note)
         return error
 
     def audit(self, first: Observation, suspicion: int, fired: Set[Apply]) -> RuntimeError | None:
@@ -653,7 +646,7 @@ class CRuntime(Reporter):
             raise error
         except Exception as final:  # another object, if PyTensor adds to the message
             if self.parent is None and outermost.told is not None:
-                final.__notes__ = [outermost.told, *getattr(final, "__notes__", ())]
+                put_note_first(final, outermost.told)
                 outermost.told = None
             raise
 
@@ -668,9 +661,4 @@ class CRuntime(Reporter):
                 break
             frames.insert(0, runtime.frame())
             runtime = runtime.parent.runtime
-        try:
-            told = explaining.explain_exception(error, runtime.fgraph, node, values, frames)
-            return explaining.render_failure(told)
-        except Exception:
-            logger.exception("theanoguard: the error could not be explained; please report this")
-            return None
+        return self.note_on(error, runtime.fgraph, node, lambda: values, frames)

@@ -15,10 +15,8 @@ from typing import Any, NoReturn
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 
-import theanoguard.explain as explaining
 from theanoguard._backends import Backend
 from theanoguard._evaluate.replay import Kernels
-from theanoguard._event import Frame
 from theanoguard._pytensor import Container, map_storage, raise_with_op
 from theanoguard.guard.c import build
 from theanoguard.guard.c.linker import GuardLinker
@@ -26,7 +24,7 @@ from theanoguard.guard.errors import GuardError
 from theanoguard.guard.graph.plan import FlaggedPlan
 from theanoguard.guard.optimizers import guarded_optimizers, raised_inside
 from theanoguard.guard.partly import SavedRows
-from theanoguard.guard.plan import REASONS, GraphPlan
+from theanoguard.guard.plan import REASONS
 from theanoguard.guard.policy import Policy
 from theanoguard.guard.reporting import (
     Observation,
@@ -34,6 +32,7 @@ from theanoguard.guard.reporting import (
     Reporter,
     missed_without_audit,
     note_on_loss,
+    put_note_first,
 )
 from theanoguard.guard.rerun import Findings, SecondRun, frames_of
 from theanoguard.guard.spares import OVERWRITES, Turn
@@ -101,10 +100,6 @@ class JittedRuntime(Reporter):
 
     def call(self, values: list) -> tuple[Sequence[Any], Exception | None]:
         raise NotImplementedError
-
-    def plans(self) -> list[GraphPlan]:
-        """Return the plans of all graphs of the function."""
-        return list(self.plan.plans())
 
     def counters(self) -> dict[str, int]:
         """Return nothing: checks that are compiled with the function are not counted."""
@@ -335,7 +330,7 @@ class JittedRuntime(Reporter):
             raise_other(error)
         except Exception as final:  # another object, if PyTensor adds to the message
             if note is not None:
-                final.__notes__ = [note, *getattr(final, "__notes__", ())]
+                put_note_first(final, note)
             raise
 
     def look_before(
@@ -364,29 +359,11 @@ class JittedRuntime(Reporter):
             return ours, None
         if isinstance(error, IndexError | ValueError) and type(error) is type(found.error):
             error.args = found.error.args  # Numba's code names neither the index nor the length
-        return None, self.note_on(error, node, replay.value, replay.fgraph, frames_of(replay))
 
-    def note_on(
-        self,
-        error: BaseException,
-        node: Apply,
-        value_of: Callable[[Variable], Any],
-        fgraph: FunctionGraph | None = None,
-        frames: Sequence[Frame] = (),
-    ) -> str | None:
-        """Return a note on an error that a node has raised, or None if that fails.
+        def known() -> dict[Variable, Any]:
+            return {v: replay.value(v) for v in (*replay.fgraph.inputs, *node.inputs)}
 
-        ``value_of(variable)`` returns the value of an operand, or None if it is not known.  The
-        node belongs to `fgraph`, the innermost graph of `frames`.
-        """
-        try:
-            fgraph = fgraph or self.fgraph
-            values = {v: value_of(v) for v in (*fgraph.inputs, *node.inputs)}
-            told = explaining.explain_exception(error, self.fgraph, node, values, frames)
-            return explaining.render_failure(told)
-        except Exception:
-            logger.exception("theanoguard: the error could not be explained; please report this")
-            return None
+        return None, self.note_on(error, self.fgraph, node, known, frames_of(replay))
 
 
 def is_of_compiler(error: BaseException) -> bool:

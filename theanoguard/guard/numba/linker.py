@@ -253,7 +253,7 @@ class NumbaRuntime(JittedRuntime):
             return PartSnapshot(cell, touch.where(lambda v: self.cells[v][0]))
         except IndexError as error:
             known = {v: own[0] for v, own in self.cells.items()}
-            note = self.note_on(error, touch.node, known.get)
+            note = self.note_on(error, self.fgraph, touch.node, lambda: known)
             if note is not None:
                 error.add_note(note)
             raise
