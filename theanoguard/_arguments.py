@@ -40,8 +40,7 @@ class Within:
 
     low: float = -float("inf")
     high: float = float("inf")
-    #: Whether the ends themselves are refused.
-    is_open: bool = False
+    is_open: bool = False  # whether the ends themselves are refused
 
     def holds(self, value: Any) -> bool:
         """Whether a number lies in the range; NaN lies in none."""

@@ -29,39 +29,29 @@ class NoLinker:
 class Backend:
     """The traits of a backend that can be guarded."""
 
-    #: As in ``GuardMode(backend=...)``.
-    name: str
-    #: Its name in texts.
-    title: str
-    #: PyTensor's class of its linkers, with the module.
-    pytensor_linker: str
+    name: str  # as in ``GuardMode(backend=...)``
+    title: str  # its name in texts
+    pytensor_linker: str  # PyTensor's class of its linkers, with the module
     #: Module and class of the guarded linker, which is imported when a mode needs it.
     guarded_linker: str
-    #: PyTensor's names of its linkers; the first is the default.
-    linkers: tuple[str, ...]
+    linkers: tuple[str, ...]  # PyTensor's names of its linkers; the first is the default
     #: Arguments of these linkers that the guarded linker takes over.
     settings: tuple[str, ...] = ("allow_gc",)
-    #: The package that has to be installed.
-    package: str | None = None
+    package: str | None = None  # the package that has to be installed
     #: If the backend computes on several kinds of devices: a module with the functions
     #: ``on_device(kind)``, which returns a context or raises; ``default_device()``, which returns a
     #: kind; and ``described()``, which returns a text.
     devices: str | None = None
     #: The statement that keeps the backend from rounding factors of products on a GPU.
     full_precision: str | None = None
-    #: Whether a call may return before it has computed.
-    returns_early: bool = False
+    returns_early: bool = False  # whether a call may return before it has computed
     #: Whether functions must not overwrite their arguments, because a check that stops compiled
     #: code could not restore them.
     keeps_arguments: bool = False
-    #: Whether PyTensor's rewrites drop the length of a boolean index.
-    drops_masks: bool = False
-    #: Whether a guarded function gives the bits of the unguarded one.
-    same_bits: bool = False
-    #: Whether operations take subnormal numbers for 0.
-    flushes_subnormals: bool = False
-    #: Whether random numbers are not NumPy's.
-    own_draws: bool = False
+    drops_masks: bool = False  # whether PyTensor's rewrites drop the length of a boolean index
+    same_bits: bool = False  # whether a guarded function gives the bits of the unguarded one
+    flushes_subnormals: bool = False  # whether operations take subnormal numbers for 0
+    own_draws: bool = False  # whether random numbers are not NumPy's
 
     @cached_property
     def linker(self) -> Any:

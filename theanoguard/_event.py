@@ -330,12 +330,9 @@ def cause_of(event: GuardEvent) -> Cause:
 class Frame:
     """An inner graph that was being executed when the guard tripped."""
 
-    #: The node, in the graph one level up, whose inner graph this is.
-    node: Any
-    #: The inner graph as it was linked.
-    fgraph: Any
-    #: Iteration of a ``Scan``.
-    step: int | None
+    node: Any  # the node, in the graph one level up, whose inner graph this is
+    fgraph: Any  # the inner graph as it was linked
+    step: int | None  # iteration of a ``Scan``
 
 
 @dataclass
@@ -343,30 +340,24 @@ class Trip:
     """Everything at hand at the moment the guard tripped."""
 
     event: GuardEvent
-    #: The compiled graph of the function that was called.
-    fgraph: Any
-    #: Values of ``fgraph.inputs`` as they were when the call began.
-    inputs: Mapping[Any, Any]
+    fgraph: Any  # the compiled graph of the function that was called
+    inputs: Mapping[Any, Any]  # values of ``fgraph.inputs`` as they were when the call began
     #: The variable whose value is bad; belongs to ``frames[-1].fgraph`` or, without frames, to
     #: `fgraph`.
     variable: Any
-    #: The bad value itself, as the live call left it.
-    value: Any
+    value: Any  # the bad value itself, as the live call left it
     #: ``is_bad(array)`` gives the boolean mask of bad elements under the policy.
     is_bad: Callable[[np.ndarray], np.ndarray]
-    #: Inner graphs entered, outermost first.
-    frames: list[Frame] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)  # inner graphs entered, outermost first
     #: Outputs of nodes that must not be run a second time, as ``Replay`` takes them.
     live: Mapping[Any, Any] = field(default_factory=dict)
     #: ``guarded(array)`` gives the mask of everything that the policy reports, of any kind.
     guarded: Callable[[np.ndarray], np.ndarray] | None = None
     #: ``kernels()`` gives what computes single nodes as the backend does, where that is not C code.
     kernels: Callable[[], Any] | None = None
-    #: Why nothing can be computed again from `inputs`; None if it can.
-    lost: str | None = None
+    lost: str | None = None  # why nothing can be computed again from `inputs`; None if it can
     #: Values that inputs had in an earlier call, where they were kept.
     earlier: Mapping[Any, Any] = field(default_factory=dict)
     #: Values of other variables of `fgraph` that the guard has computed again.
     computed: Mapping[Any, Any] = field(default_factory=dict)
-    #: Whether the policy allows an Inf, and reports it as a big value.
-    counts_as_big: bool = False
+    counts_as_big: bool = False  # whether the policy allows an Inf, and reports it as a big value

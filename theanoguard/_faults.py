@@ -37,13 +37,10 @@ GROUPS = {
 class Fault:
     """An entry of the index."""
 
-    #: Key of the hint in a report, such as ``"log-zero"``.
-    key: str
-    #: Such as ``"TG101"``.
-    code: str
+    key: str  # key of the hint in a report, such as ``"log-zero"``
+    code: str  # such as ``"TG101"``
     title: str
-    #: First line of the error that `before` raises.
-    message: str
+    message: str  # first line of the error that `before` raises
     cause: str
     remedy: str
     #: `before`, `after`: a program that raises the error, and its repaired version; without

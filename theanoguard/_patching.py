@@ -19,10 +19,8 @@ Wrapped = Callable[..., Any]
 class Patch:
     """The value of an attribute while the patch is applied."""
 
-    #: A class, a module or an instance.
-    owner: Any
-    #: The attribute.
-    name: str
+    owner: Any  # a class, a module or an instance
+    name: str  # the attribute
     #: ``wrap(original)`` returns what takes its place.  In a class, `original` is what stands in
     #: the class, such as a ``classmethod`` object, or else what is inherited; None where the
     #: attribute is new.
@@ -33,8 +31,7 @@ class Patch:
 class _Attribute:
     """An attribute that is patched: what was there, and its patches in order."""
 
-    #: Whether the owner had it, or inherited it.
-    is_own: bool
+    is_own: bool  # whether the owner had it, or inherited it
     original: Any
     #: How often each has been applied and not taken back.
     users: dict[Patch, int] = field(default_factory=dict)

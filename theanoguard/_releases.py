@@ -24,8 +24,7 @@ class Missing:
     """A name that the installed PyTensor, PyMC or sampler does not have, and what that means."""
 
     name: str
-    #: What does not work, such as ``"test values"``.
-    feature: str
+    feature: str  # what does not work, such as ``"test values"``
     package: str = "pytensor"
 
     def __str__(self) -> str:

@@ -51,12 +51,9 @@ class Scope:
     """One execution of a graph: the function's own graph, or an inner graph at one step."""
 
     replay: Replay
-    #: The execution that this one ran in.
-    parent: "Scope | None" = None
-    #: The node of `parent` whose inner graph this is.
-    node: Any = None
-    #: Iteration of a ``Scan``.
-    step: int | None = None
+    parent: "Scope | None" = None  # the execution that this one ran in
+    node: Any = None  # the node of `parent` whose inner graph this is
+    step: int | None = None  # iteration of a ``Scan``
 
     @property
     def fgraph(self) -> FunctionGraph:
@@ -122,8 +119,7 @@ class Made:
     step: ScalarStep
     #: The operand elements that the positions in ``step.origins`` refer to.
     sources: dict[int, Place]
-    #: The element.
-    index: tuple[int, ...]
+    index: tuple[int, ...]  # the element
     #: For a fused reduction, which of its terms are bad.  `index` is then the index of the term.
     bad: np.ndarray | None = None
 

@@ -20,15 +20,12 @@ class ScalarStep:
     """One scalar operation at one element."""
 
     op: Any
-    #: The node in the Composite's inner graph; None if the operation is not fused.
-    node: Any
-    #: Values of its inputs.
-    operands: tuple
+    node: Any  # the node in the Composite's inner graph; None if the operation is not fused
+    operands: tuple  # values of its inputs
     #: The origin of each operand: an earlier step, the position of an input of the whole operation,
     #: or None for a constant.
     origins: tuple
-    #: Values of its outputs.
-    results: tuple
+    results: tuple  # values of its outputs
     #: NumPy's results for the same operands, if they differ from the compiled code's.
     by_numpy: tuple | None = None
     #: For a Composite inside a Composite: the nodes from `node` inwards.  The last one applies

@@ -23,8 +23,7 @@ class Note:
     #: threshold, or is another one in exact arithmetic.  "wrapped": an integer has wrapped around.
     #: "limit": a limit was reached.
     kind: str
-    #: The result of the operation.
-    variable: Any
+    variable: Any  # the result of the operation
     text: str
 
     def __str__(self) -> str:

@@ -403,8 +403,7 @@ class Applied:
     """The result of a scalar operation on arrays."""
 
     value: np.ndarray
-    #: How many decisions the balls left open.
-    open: int = 0
+    open: int = 0  # how many decisions the balls left open
 
 
 def apply_scalar(

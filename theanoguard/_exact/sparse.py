@@ -26,10 +26,8 @@ from theanoguard._values import is_sparse as is_sparse_value
 class SparseBalls:
     """A sparse matrix of balls."""
 
-    #: Which elements are stored.
-    structure: Any
-    #: Their balls, in the order of ``structure.data``.
-    data: np.ndarray
+    structure: Any  # which elements are stored
+    data: np.ndarray  # their balls, in the order of ``structure.data``
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -72,11 +72,9 @@ class Designation:
 
     #: The variable's own name, or the name that the user's code assigns it to.
     name: str | None = None
-    #: The expression that gives its value.
-    expression: str | None = None
+    expression: str | None = None  # the expression that gives its value
     operands: tuple[str, ...] = ()
-    #: How many dimensions the variable has.
-    ndim: int | None = None
+    ndim: int | None = None  # how many dimensions the variable has
 
 
 _BY_PYTENSOR = re.compile(r"mean|var|std|\(d.*/d.*\)")

@@ -26,14 +26,10 @@ Entry: TypeAlias = tuple[str, int, str, str | None]
 class Expression:
     """An expression in the user's source."""
 
-    #: Its source on one line, without module prefixes such as ``pt.``.
-    text: str
-    #: Name of the operation or function that it applies.
-    op: str | None
-    #: The text of its operands, in the order in which they are written.
-    operands: tuple[str, ...]
-    #: `column`, `end_column`: where it begins in its first line and ends there, from 0.
-    column: int
+    text: str  # its source on one line, without module prefixes such as ``pt.``
+    op: str | None  # name of the operation or function that it applies
+    operands: tuple[str, ...]  # the text of its operands, in the order in which they are written
+    column: int  # `column`, `end_column`: where it begins in its first line and ends there, from 0
     end_column: int
     #: Of an expression over several lines: the last one, and the column where it ends.
     end: tuple[int, int] | None

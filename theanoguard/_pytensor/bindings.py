@@ -41,8 +41,7 @@ class Ref:
 class Bindings:
     """The values of some paths."""
 
-    #: The function that was running.
-    code: CodeType
+    code: CodeType  # the function that was running
     paths: tuple[Path, ...]
     #: A :class:`Ref`, a number, a text, a small array, a module, or a weak reference to a function
     #: or an operation; :data:`UNKNOWN` for everything else.

@@ -24,16 +24,11 @@ logger = logging.getLogger("theanoguard")
 class GraphFault:
     """What an error on a graph is about."""
 
-    #: One of "missing", "unused", "disconnected", "null".
-    kind: str
-    #: The input that is missing or unused, or the variable of the gradient.
-    variable: Any
-    #: The node that reads a missing input.
-    node: Any = None
-    #: What is differentiated.
-    cost: Any = None
-    #: Why a gradient is not defined.
-    reason: str = ""
+    kind: str  # one of "missing", "unused", "disconnected", "null"
+    variable: Any  # the input that is missing or unused, or the variable of the gradient
+    node: Any = None  # the node that reads a missing input
+    cost: Any = None  # what is differentiated
+    reason: str = ""  # why a gradient is not defined
 
 
 NOTES_ON_GRAPHS: list[Callable[[GraphFault], str]] = []

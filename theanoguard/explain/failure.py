@@ -41,12 +41,10 @@ class Held:
     """A value of the call: an operand, or another value that is in memory."""
 
     name: str
-    #: None if the value is not available.
-    shape: tuple[int | None, ...] | None
+    shape: tuple[int | None, ...] | None  # None if the value is not available
     dtype: str
     nbytes: int = 0
-    #: The value itself, if it is a single number.
-    text: str = ""
+    text: str = ""  # the value itself, if it is a single number
 
 
 @brief

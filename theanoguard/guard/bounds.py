@@ -43,13 +43,10 @@ INDEXING = (Subtensor, *advanced_subtensor_ops)
 class Lookup:
     """An axis of an array that a node indexes."""
 
-    #: Which input of the node.
-    array: int
+    array: int  # which input of the node
     axis: int
-    #: A number or an array: an input of the node, or a constant of its inner graph.
-    index: Variable
-    #: Whether the index is a number, which Numba's code checks by itself.
-    is_basic: bool = False
+    index: Variable  # a number or an array: an input of the node, or a constant of its inner graph
+    is_basic: bool = False  # whether the index is a number, which Numba's code checks by itself
     #: Whether it is a number of steps of a loop, which reads as many elements.
     is_count: bool = False
     #: For a mask, which axis of it must be as long as that of the array.

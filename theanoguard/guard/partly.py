@@ -36,10 +36,8 @@ class Touch:
     """How a node reads or overwrites some elements of a variable."""
 
     node: Apply
-    #: An input of the node.
-    variable: Variable
-    #: The indexing operation that returns these elements.
-    choosing: Op
+    variable: Variable  # an input of the node
+    choosing: Op  # the indexing operation that returns these elements
     #: The further inputs of `choosing`: inputs of the node, or constants.
     index: tuple[Variable, ...]
     #: Whether the inner graph of the node indexes the variable.  The node itself then returns

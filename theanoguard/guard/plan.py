@@ -61,8 +61,7 @@ class NodePlan:
     """The checks around one node."""
 
     node: Apply
-    #: Outputs that are checked.
-    checks: list[int] = field(default_factory=list)
+    checks: list[int] = field(default_factory=list)  # outputs that are checked
     #: Inputs of the graph with an update that the node overwrites.
     destroys: list[Variable] = field(default_factory=list)
 

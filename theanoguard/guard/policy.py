@@ -49,12 +49,9 @@ class Measures(Protocol):
 class Counts:
     """How many elements of a value are bad, and which is the first."""
 
-    #: The kind of the first bad element.
-    kind: BadKind
-    #: Its index; "first" is in C order.
-    index: tuple[int, ...]
-    #: That element.
-    value: Any
+    kind: BadKind  # the kind of the first bad element
+    index: tuple[int, ...]  # its index; "first" is in C order
+    value: Any  # that element
     size: int
     n_nan: int
     n_posinf: int
@@ -88,10 +85,8 @@ class Policy:
     #: Whether every bad element is an error.  Otherwise an infinite or big one is an error only
     #: where an operation makes it, and where it enters (:mod:`~theanoguard.guard.verdict`).
     anywhere: bool = False
-    #: Magnitudes above it are big.
-    big_threshold: float = 1e10
-    #: Whether big integers are bad as well.
-    check_integers: bool = False
+    big_threshold: float = 1e10  # magnitudes above it are big
+    check_integers: bool = False  # whether big integers are bad as well
     #: Whether Numba's code checks that indices are inside of their arrays.
     check_indices: bool = True
     #: Whether inputs, shared variables and constants are checked where they enter.
@@ -104,27 +99,18 @@ class Policy:
     #: Whether the checks that the plan leaves out are done as well, and have to agree, and each
     #: call is compared with one without a guard.
     audit: bool = False
-    #: One call in so many is looked at.
-    every: int = 1
-    #: When the flag of a call is read on JAX; None depends on the device.
-    when: When | None = None
-    #: Which calls are followed by a measurement of their digits.
-    precision: "Measures | None" = None
-    #: Whether the calls are recorded.
-    history: bool = False
-    #: How many copies of the shared variables a recording keeps.
-    snapshots: int = 0
-    #: One of `ACTIONS`, or a callable that receives the event.
-    action: Action | Callable = "raise"
-    #: Patterns (as in a shell) of names of variables that are left out.
-    names: tuple[str, ...] = ()
+    every: int = 1  # one call in so many is looked at
+    when: When | None = None  # when the flag of a call is read on JAX; None depends on the device
+    precision: "Measures | None" = None  # which calls are followed by a measurement of their digits
+    history: bool = False  # whether the calls are recorded
+    snapshots: int = 0  # how many copies of the shared variables a recording keeps
+    action: Action | Callable = "raise"  # one of `ACTIONS`, or a callable that receives the event
+    names: tuple[str, ...] = ()  # patterns (as in a shell) of names of variables that are left out
     #: Classes of operations (or of scalar operations inside ``Elemwise``) whose outputs are left
     #: out.
     ops: tuple[type, ...] = ()
-    #: Whether the report says if the bad value reaches an output.
-    tell_fate: bool = False
-    #: Mark carried in the tags of variables that are left out one by one.
-    token: str | None = None
+    tell_fate: bool = False  # whether the report says if the bad value reaches an output
+    token: str | None = None  # mark carried in the tags of variables that are left out one by one
 
     @property
     def trusted(self) -> bool:

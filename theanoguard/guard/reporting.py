@@ -57,18 +57,13 @@ class Observation:
     #: The variable that held it: in the graph of ``frames[-1]``, or without frames in the
     #: function's graph.
     variable: Any
-    #: The counts of its bad elements.
-    counts: Counts
+    counts: Counts  # the counts of its bad elements
     dtype: str
     shape: tuple[int, ...]
-    #: One of "node", "input", "shared", "constant".
-    role: str = "node"
-    #: Which output of its node it is.
-    output: int = 0
-    #: The inner graphs entered, outermost first.
-    frames: tuple[Frame, ...] = ()
-    #: The value itself, where the backend still has it.
-    value: Any = None
+    role: str = "node"  # one of "node", "input", "shared", "constant"
+    output: int = 0  # which output of its node it is
+    frames: tuple[Frame, ...] = ()  # the inner graphs entered, outermost first
+    value: Any = None  # the value itself, where the backend still has it
 
     @property
     def key(self) -> tuple:

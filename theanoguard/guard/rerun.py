@@ -43,16 +43,12 @@ class Findings:
     observations: list[Observation] = field(default_factory=list)
     #: Variables of any graph that held a bad value, excused or not.
     noisy: set[Variable] = field(default_factory=set)
-    #: Nodes that raised an exception flag.
-    loud: set[Apply] = field(default_factory=set)
-    #: Nodes that gave an empty array.
-    empty: set[Apply] = field(default_factory=set)
-    #: Whether something bad has been made and discarded.
-    is_bad_discarded: bool = False
+    loud: set[Apply] = field(default_factory=set)  # nodes that raised an exception flag
+    empty: set[Apply] = field(default_factory=set)  # nodes that gave an empty array
+    is_bad_discarded: bool = False  # whether something bad has been made and discarded
     #: Variables of any graph whose bad elements were discarded, and show where they are not.
     discarded: set[Variable] = field(default_factory=set)
-    #: The error that has ended the run early.
-    error: Exception | None = None
+    error: Exception | None = None  # the error that has ended the run early
     #: The innermost graph in which it was raised, and the node that raised it.
     failed: tuple = (None, None)
     computed: Mapping[Variable, Any] = field(default_factory=dict)

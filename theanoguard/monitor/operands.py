@@ -24,13 +24,10 @@ CONTEXT = 4
 class Step:
     """One node that has run, with the values that it read and wrote."""
 
-    #: How many nodes have run, including this one.
-    number: int
+    number: int  # how many nodes have run, including this one
     node: Apply
-    #: The values of ``node.inputs``, as they were before the node ran.
-    inputs: list
-    #: The values of ``node.outputs``; None if the node failed.
-    outputs: list | None
+    inputs: list  # the values of ``node.inputs``, as they were before the node ran
+    outputs: list | None  # the values of ``node.outputs``; None if the node failed
 
 
 def is_bad(value: Any) -> bool:

@@ -18,18 +18,13 @@ from pytensor.tensor.random.op import RandomVariable
 class ParameterDomain:
     """The interval that a parameter, or the difference of two parameters, must lie in."""
 
-    #: Of the parameter.
-    name: str
-    #: Its position among the parameters.
-    parameter: int
+    name: str  # of the parameter
+    parameter: int  # its position among the parameters
     low: float = 0.0
     high: float = np.inf
-    #: Whether `low` itself is refused.
-    is_open: bool = False
-    #: Position of a parameter that is subtracted.
-    less: int | None = None
-    #: Its name.
-    than: str = ""
+    is_open: bool = False  # whether `low` itself is refused
+    less: int | None = None  # position of a parameter that is subtracted
+    than: str = ""  # its name
 
     def value(self, parameters: Sequence[Any]) -> np.ndarray:
         """Return what must lie in the interval; nothing if two parameters have different shapes."""

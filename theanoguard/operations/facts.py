@@ -101,16 +101,12 @@ class Domain:
     (True, False)
     """
 
-    #: `above`, `below`: ends that do not belong to it.
-    above: float = -math.inf
+    above: float = -math.inf  # `above`, `below`: ends that do not belong to it
     below: float = math.inf
-    #: `at_least`, `at_most`: ends that do.
-    at_least: float = -math.inf
+    at_least: float = -math.inf  # `at_least`, `at_most`: ends that do
     at_most: float = math.inf
-    #: Whether 0 does not belong to it.
-    nonzero: bool = False
-    #: The operand that has to lie in it.
-    operand: int = 0
+    nonzero: bool = False  # whether 0 does not belong to it
+    operand: int = 0  # the operand that has to lie in it
 
     def holds(self, lo: float, hi: float, zero: bool) -> bool:
         """Whether all numbers from `lo` to `hi` belong to it; `zero` says whether 0 is one."""
@@ -157,20 +153,17 @@ class Scalar:
     carries: tuple[Kind, ...] = ()
     #: Which kinds it may make from finite numbers.  It chooses constants without making them.
     makes: Kind = Kind.BOTH
-    #: Whether it may make a NaN from numbers that are finite or infinite.
-    makes_nan: bool = True
+    makes_nan: bool = True  # whether it may make a NaN from numbers that are finite or infinite
     #: tuple of {"c", "numba"}.  On which backends the processor raises an exception flag whenever a
     #: NaN or an Inf is made.
     signals: tuple[str, ...] = ()
-    #: The operands of which the result is one, or its magnitude.
-    selects: slice | None = None
+    selects: slice | None = None  # the operands of which the result is one, or its magnitude
     #: Between which numbers the result lies, for finite operands.
     range: tuple[float, float] | None = None
     #: The largest magnitude of the result for real operands that are not infinite; follows from
     #: `range` where there is one.
     bound: float | None = None
-    #: Operands whose NaN may not show in a floating-point result.
-    hides: tuple[int, ...] = ()
+    hides: tuple[int, ...] = ()  # operands whose NaN may not show in a floating-point result
     #: Whether Numba may compute it in float32 from an estimate of 1 / sqrt(x), which raises no
     #: flag.  Half of the bits of a float32 are enough for that, and LLVM prefers it to a division
     #: where it may take reciprocals (``numba__fastmath``).
@@ -178,10 +171,8 @@ class Scalar:
     #: One of "", "always", "with its sign".  Whether the result of one operand never decreases with
     #: it, and has its sign.
     increasing: str = ""
-    #: Where it has a value.
-    domain: Domain | None = None
-    #: As a user writes it; None for the name that PyTensor gives it.
-    name: str | None = None
+    domain: Domain | None = None  # where it has a value
+    name: str | None = None  # as a user writes it; None for the name that PyTensor gives it
     #: ``formula(op, *operands)`` returns the same value in other operations of PyTensor.
     formula: Callable[..., Variable] | None = None
 
@@ -198,8 +189,7 @@ class Scalar:
 class Operation:
     """What is known of an operation on arrays, beside what its base classes state."""
 
-    #: Which elements of the operands decide an element of an output.
-    depends: Dependence = ANYTHING
+    depends: Dependence = ANYTHING  # which elements of the operands decide an element of an output
     #: ``moves(node)`` returns the operands whose elements the outputs consist of, beside zeros and
     #: ones; None if the node computes.
     moves: Callable[[Apply], list[Variable] | None] = lambda node: None
@@ -210,12 +200,10 @@ class Operation:
     #: ``signals(node, on_c)`` returns whether the processor raises an exception flag whenever a NaN
     #: or an Inf is made, in PyTensor's C code or in Numba's.
     signals: Callable[[Apply, bool], bool] = lambda node, on_c: False
-    #: The largest magnitude of the outputs for finite operands.
-    bound: float = math.nan
+    bound: float = math.nan  # the largest magnitude of the outputs for finite operands
     #: ``keeps_size(node)`` returns whether no output exceeds the largest operand.
     keeps_size: Callable[[Apply], bool] = lambda node: False
-    #: Whether no output is empty where an operand that it carries is not.
-    never_empty: bool = False
+    never_empty: bool = False  # whether no output is empty where an operand that it carries is not
     #: Whether a NaN among its operands does no harm: it returns, and stays within its memory.  Many
     #: routines of linear algebra and random draws hang or crash.
     steady: bool = False
@@ -228,10 +216,8 @@ class Operation:
     #: Whether it may leave out elements of its operands, so that a NaN among them is right as long
     #: as it is not chosen.
     chooses: bool = False
-    #: Where it has a value.
-    domain: Domain | None = None
-    #: As a user writes it; None for the name of its class.
-    name: str | None = None
+    domain: Domain | None = None  # where it has a value
+    name: str | None = None  # as a user writes it; None for the name of its class
     #: ``formula(op, *operands)`` returns the same value in other operations of PyTensor.
     formula: Callable[..., Variable] | None = None
 

@@ -31,11 +31,9 @@ EVERY = slice(None)
 class Product(Dependence):
     """``beta * z + alpha * x @ y``: each element depends on a row and a column."""
 
-    #: `left`, `right`: positions of x and y among the operands.
-    left: int = 0
+    left: int = 0  # `left`, `right`: positions of x and y among the operands
     right: int = 1
-    #: That of a factor.
-    alpha: int | None = None
+    alpha: int | None = None  # that of a factor
     #: `added`, `beta`: those of z and its factor.  BLAS does not read z where the factor is 0.
     added: int | None = None
     beta: int | None = None

@@ -23,10 +23,8 @@ Dims = tuple[int, ...]
 class Region:
     """A part of one operand."""
 
-    #: Position among the node's inputs.
-    operand: int
-    #: The part that is read, as a NumPy index; ``(...,)`` for everything.
-    index: Index = (...,)
+    operand: int  # position among the node's inputs
+    index: Index = (...,)  # the part that is read, as a NumPy index; ``(...,)`` for everything
 
     @property
     def is_element(self) -> bool:

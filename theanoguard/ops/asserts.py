@@ -57,14 +57,11 @@ TensorLike: TypeAlias = Variable | np.ndarray | Sequence | float | bool
 class Condition:
     """One condition of an :class:`Assert`, as far as it is known when the graph is built."""
 
-    #: Key into the table of relations; "" where the condition is no comparison.
-    relation: str
-    #: Whether the condition asks for the contrary of the relation.
-    negated: bool
+    relation: str  # key into the table of relations; "" where the condition is no comparison
+    negated: bool  # whether the condition asks for the contrary of the relation
     #: How the operands are called in the message; one for each operand of the node.
     labels: tuple[str, ...]
-    #: The user's line that built the condition.
-    where: SourceLine | None
+    where: SourceLine | None  # the user's line that built the condition
 
 
 Decided = tuple[str, list[Variable], bool]
@@ -77,10 +74,8 @@ Described = tuple[Condition, list[Variable]]
 class Relation:
     """How a relation is computed and named."""
 
-    #: From the operands to a boolean array: where the relation holds.
-    holds: Callable
-    #: The required condition, with ``{0}``, ``{1}`` in place of the operands' labels.
-    text: str
+    holds: Callable  # from the operands to a boolean array: where the relation holds
+    text: str  # the required condition, with ``{0}``, ``{1}`` in place of the operands' labels
 
 
 _RELATIONS = {

@@ -167,10 +167,8 @@ def _of_array(name: str, value: np.ndarray, line: SourceLine | None) -> Iterator
 class Design:
     """How a parameter of observed data changes with each coefficient, at two points."""
 
-    #: The observed variable.
-    rv: Any
-    #: Of the coefficients.
-    names: tuple[str, ...]
+    rv: Any  # the observed variable
+    names: tuple[str, ...]  # of the coefficients
     #: tuple of ndarray, shape (n_data, n_coefficients).  The derivatives of the parameter.  Of a
     #: linear predictor they are the columns of the design matrix, and behind a link these times one
     #: number for each row.

@@ -30,8 +30,7 @@ class Crossing:
     """An operation that makes (n, n) of (n, 1) and (n,)."""
 
     node: Any
-    #: `column`, `row`: its operands; the row is the vector as PyTensor has shaped it.
-    column: Any
+    column: Any  # `column`, `row`: its operands; the row is the vector as PyTensor has shaped it
     row: Any
     n: int
 

@@ -56,8 +56,7 @@ EXPLAINED = 3
 class WrongGradient:
     """A derivative of a term that differs from the differences of its values."""
 
-    #: `term`, `by`: names of the term, and of the value variable.
-    term: str
+    term: str  # `term`, `by`: names of the term, and of the value variable
     by: str
     #: `analytic`, `numeric`: sum of the derivatives by all elements of `by`, in their direction of
     #: the largest mismatch.
@@ -65,8 +64,7 @@ class WrongGradient:
     numeric: float
     #: The user's own operations in the term; else the branches that a condition chooses.
     suspects: tuple[str, ...] = ()
-    #: Of the first suspect.
-    source: SourceLine | None = None
+    source: SourceLine | None = None  # of the first suspect
 
     def __str__(self) -> str:
         text = (

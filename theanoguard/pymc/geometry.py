@@ -108,12 +108,10 @@ class Difference:
 class Shape:
     """What shape of the log-density breaks trajectories."""
 
-    #: As in :class:`~theanoguard.pymc.DivergenceGroup`.
-    cause: Cause
+    cause: Cause  # as in :class:`~theanoguard.pymc.DivergenceGroup`
     title: str
     advice: str
-    #: Of a funnel.
-    scale: Scale | None = None
+    scale: Scale | None = None  # of a funnel
 
 
 @dataclass

@@ -31,15 +31,11 @@ from theanoguard.pymc.support import is_compound, support_of
 class Domain:
     """The domain of a parameter."""
 
-    #: How PyMC writes it, with ``{}`` for the parameter.
-    text: str
+    text: str  # how PyMC writes it, with ``{}`` for the parameter
     holds: Callable[[Any], Any]
-    #: Distributions of such numbers.
-    priors: tuple[str, ...]
-    #: The function of ``pm.math`` whose values lie in it.
-    link: str
-    #: How the domain without its bounds is written.
-    inside: str = "{} > 0"
+    priors: tuple[str, ...]  # distributions of such numbers
+    link: str  # the function of ``pm.math`` whose values lie in it
+    inside: str = "{} > 0"  # how the domain without its bounds is written
     bounds: tuple[int, ...] = (0,)
 
     @property
@@ -109,12 +105,9 @@ class Fault:
 class Remedy:
     """A change of a model that keeps a parameter in its domain."""
 
-    #: One of "prior", "link".
-    kind: str
-    #: The variable that gets another prior, or the parameter that gets a link.
-    name: str
-    #: The distribution, or the function of ``pm.math``.
-    by: str
+    kind: str  # one of "prior", "link"
+    name: str  # the variable that gets another prior, or the parameter that gets a link
+    by: str  # the distribution, or the function of ``pm.math``
 
     def __str__(self) -> str:
         where = "pm" if self.kind == "prior" else "pm.math"

@@ -170,10 +170,8 @@ def _values(pymc: Any, model: Any, draw: Callable | None) -> tuple[Point, dict[A
 class Broken:
     """A trajectory that diverged."""
 
-    #: Group of the trace, chain and draw.
-    key: tuple[str, int, int]
-    #: The draw: a point of the trajectory from before it broke.
-    proposal: Any
+    key: tuple[str, int, int]  # group of the trace, chain and draw
+    proposal: Any  # the draw: a point of the trajectory from before it broke
     #: `start`, `end`: the last sound point, and the point of too much energy.  None if the trace
     #: has none.
     start: Any = None

@@ -27,14 +27,10 @@ FLAT = ("Flat", "HalfFlat", "FlatRV", "HalfFlatRV")
 class Improper:
     """Free variables along which the log-density does not fall."""
 
-    #: How they move as `t` grows, such as ``"a + t"`` and ``"b / t"``.
-    moves: tuple[str, ...]
-    #: The first of them.
-    variable: str
-    #: How far `t` was followed.
-    to: float
-    #: Of the log-density, over the last step.
-    change: float
+    moves: tuple[str, ...]  # how they move as `t` grows, such as ``"a + t"`` and ``"b / t"``
+    variable: str  # the first of them
+    to: float  # how far `t` was followed
+    change: float  # of the log-density, over the last step
     source: SourceLine | None = None
 
     def __str__(self) -> str:
@@ -84,13 +80,11 @@ def rays(
 class _Column:
     """One way to move a flat variable: an element of its value, or the logarithm of its size."""
 
-    #: `rv`, `value`: names of the variable and of its value variable.
-    rv: str
+    rv: str  # `rv`, `value`: names of the variable and of its value variable
     value: str
     at: Any
     is_size: bool
-    #: Whether the value is the logarithm of the variable.
-    is_log: bool
+    is_log: bool  # whether the value is the logarithm of the variable
     shown: str
 
     @property

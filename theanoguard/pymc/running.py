@@ -191,15 +191,11 @@ def _fitting(original: Wrapped) -> Wrapped:
 class Told:
     """A point that a step method has rejected, as the process of its chain sends it."""
 
-    #: The values of the variables of the step method.
-    joined: Any
-    #: The values of the other variables.
-    others: dict[str, np.ndarray]
+    joined: Any  # the values of the variables of the step method
+    others: dict[str, np.ndarray]  # the values of the other variables
     logp: float
-    #: By `joined`; empty if the step method computes none.
-    gradient: np.ndarray
-    #: The log-density below which the step method rejects a point for its energy.
-    floor: float
+    gradient: np.ndarray  # by `joined`; empty if the step method computes none
+    floor: float  # the log-density below which the step method rejects a point for its energy
 
     def ending(self, where: Where) -> Ending:
         """Return what the :class:`~theanoguard.pymc.watch.Watch` judges."""

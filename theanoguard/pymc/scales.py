@@ -45,19 +45,14 @@ UNNAMED = "a constant of shape"
 class Family:
     """A family of distributions that have a scale, and most of them a location."""
 
-    #: PyMC's distribution of the standard variable.
-    name: str
-    #: Which parameter it is.
-    location: int | None = 0
+    name: str  # PyMC's distribution of the standard variable
+    location: int | None = 0  # which parameter it is
     scale: int = 1
-    #: Other parameters of the standard distribution.
-    others: tuple[tuple[str, int], ...] = ()
-    #: Whether the scale is a covariance.
-    of_vectors: bool = False
+    others: tuple[tuple[str, int], ...] = ()  # other parameters of the standard distribution
+    of_vectors: bool = False  # whether the scale is a covariance
     #: Whether location and scale are the ones of the variable's logarithm.
     of_logarithms: bool = False
-    #: The one of the variable, if the family has one.
-    transform: str = ""
+    transform: str = ""  # the one of the variable, if the family has one
 
 
 # By the name of the random variable's operation, or of its class.
@@ -78,15 +73,13 @@ FAMILIES = {
 class Scale:
     """The scale of a prior, which depends on free random variables."""
 
-    #: The random variable with this prior.
-    child: Any
+    child: Any  # the random variable with this prior
     #: `location`, `scale`: the scale is a covariance if the family has one.  The location is None
     #: if it has none.
     location: Any
     scale: Any
     family: Family
-    #: The named dimensions of the child.
-    dims: tuple[str, ...] = ()
+    dims: tuple[str, ...] = ()  # the named dimensions of the child
 
     @property
     def text(self) -> str:
@@ -297,10 +290,8 @@ class Mixing:
 
     n_divergent: int
     n_draws: int
-    #: The smallest effective sample size of all elements of the free variables.
-    ess: float = np.nan
-    #: The largest one.
-    rhat: float = np.nan
+    ess: float = np.nan  # the smallest effective sample size of all elements of the free variables
+    rhat: float = np.nan  # the largest one
 
     def __str__(self) -> str:
         if np.isnan(self.ess + self.rhat):  # (of one chain, or of a variable that does not move)

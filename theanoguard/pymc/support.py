@@ -12,15 +12,13 @@ import numpy as np
 class Support:
     """Where a distribution has a density."""
 
-    #: With ``{y}`` for the name of the variable.
-    text: str
+    text: str  # with ``{y}`` for the name of the variable
     #: ``holds(values, *parameters)`` returns which observed values lie inside; for a distribution
     #: of vectors, one truth value for each.
     holds: Callable
     #: What the text calls the parameters; empty for those that it does not name.
     names: tuple[str, ...] = ()
-    #: What it calls the lengths of their last axes.
-    sizes: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()  # what it calls the lengths of their last axes
 
 
 def _is_whole(values: Any) -> Any:

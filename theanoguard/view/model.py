@@ -44,8 +44,7 @@ class Statistics:
     min: float | None
     max: float | None
     mean: float | None
-    #: Number of NaN and infinite elements.
-    n_bad: int
+    n_bad: int  # number of NaN and infinite elements
 
     def __str__(self) -> str:
         if self.min is None:
@@ -95,27 +94,18 @@ class VariableModel:
     #: ``"n0"``, ``"n1"``, ... in the order of the first visit, as PyTensor 3.3's
     #: ``build_graph_model`` counts.
     key: str
-    #: One of "input", "shared", "constant", "computed".
-    kind: str
+    kind: str  # one of "input", "shared", "constant", "computed"
     name: str | None
-    #: As PyTensor prints it.
-    label: str
-    #: `type`, `dtype`, `shape`: the static type.
-    type: str
+    label: str  # as PyTensor prints it
+    type: str  # `type`, `dtype`, `shape`: the static type
     dtype: str | None
     shape: list[int | None] | None
-    #: Key of the node that computes it.
-    owner: str | None = None
-    #: Its position among the outputs of that node.
-    index: int = 0
-    #: Whether it is an output of the graph.
-    is_output: bool = False
-    #: Key of the input that it updates.
-    update_of: str | None = None
-    #: For a constant, its shortened value.
-    value: str | None = None
-    #: Statistics of its last value.
-    statistics: Statistics | None = None
+    owner: str | None = None  # key of the node that computes it
+    index: int = 0  # its position among the outputs of that node
+    is_output: bool = False  # whether it is an output of the graph
+    update_of: str | None = None  # key of the input that it updates
+    value: str | None = None  # for a constant, its shortened value
+    statistics: Statistics | None = None  # statistics of its last value
     events: list[str] = field(default_factory=list)
     provenance: Provenance | None = None
 
@@ -127,38 +117,30 @@ class NodeModel:
 
     #: ``"a0"``, ``"a1"``, ... in the order of the first visit.
     key: str
-    #: `op`, `op_type`: the operation as PyTensor prints it, and its class.
-    op: str
+    op: str  # `op`, `op_type`: the operation as PyTensor prints it, and its class
     op_type: str
-    #: `inputs`, `outputs`: keys of variables.
-    inputs: list[str]
+    inputs: list[str]  # `inputs`, `outputs`: keys of variables
     outputs: list[str]
-    #: Position in the order of execution.
-    order: int
+    order: int  # position in the order of execution
     destroy_map: dict[int, list[int]] = field(default_factory=dict)
     view_map: dict[int, list[int]] = field(default_factory=dict)
-    #: Time spent in it.
-    seconds: float | None = None
+    seconds: float | None = None  # time spent in it
     calls: int | None = None
     provenance: Provenance | None = None
     events: list[str] = field(default_factory=list)
-    #: Its inner graphs by name.
-    inner: dict[str, "GraphModel"] = field(default_factory=dict)
-    #: In the graph as the user wrote it, the expression.
-    written: str | None = None
+    inner: dict[str, "GraphModel"] = field(default_factory=dict)  # its inner graphs by name
+    written: str | None = None  # in the graph as the user wrote it, the expression
 
 
 @dataclass(repr=False)
 class GraphModel:
     """A graph as plain data."""
 
-    #: `inputs`, `outputs`: keys of variables.
-    inputs: list[str]
+    inputs: list[str]  # `inputs`, `outputs`: keys of variables
     outputs: list[str]
     variables: dict[str, VariableModel]
     nodes: dict[str, NodeModel]
-    #: Name of the function.
-    name: str | None = None
+    name: str | None = None  # name of the function
     #: The live variable or node behind each key; not part of the JSON form.
     objects: dict[str, Any] = field(
         default_factory=dict, repr=False, compare=False, metadata={"json": False}

@@ -21,24 +21,18 @@ from theanoguard.view.model import graph_model
 class ProfileRow:
     """Time and memory of one node."""
 
-    #: The node itself.
-    node: Apply
+    node: Apply  # the node itself
     op: str
-    #: Position in the order of execution.
-    order: int
-    #: Total time.
-    seconds: float
-    #: Percentage of the time of all nodes.
-    percent: float
+    order: int  # position in the order of execution
+    seconds: float  # total time
+    percent: float  # percentage of the time of all nodes
     calls: int
     impl: Literal["C", "Py"]
     #: Bytes newly allocated for the outputs in the last call.  Views and outputs computed in place
     #: do not count.  None if the shapes are not known.
     bytes: int | None
-    #: Name of the output, or the expression that it equals.
-    name: str | None
-    #: The user's line.
-    source: SourceLine | None
+    name: str | None  # name of the output, or the expression that it equals
+    source: SourceLine | None  # the user's line
 
     @property
     def seconds_per_call(self) -> float:
@@ -51,14 +45,10 @@ class ProfileRow:
 class Profile:
     """The Apply table and the memory table of a function."""
 
-    #: In descending order of time.
-    rows: tuple[ProfileRow, ...]
-    #: Calls of the function.
-    calls: int
-    #: Time spent in these calls.
-    seconds: float
-    #: Name of the function.
-    name: str | None = None
+    rows: tuple[ProfileRow, ...]  # in descending order of time
+    calls: int  # calls of the function
+    seconds: float  # time spent in these calls
+    name: str | None = None  # name of the function
 
     def by_time(self) -> tuple[ProfileRow, ...]:
         """The rows in descending order of time."""

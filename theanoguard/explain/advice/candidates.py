@@ -48,8 +48,7 @@ from theanoguard.stable.patterns import Build, New, squared_base
 class Remedy:
     """Another way to compute a variable of the graph as built."""
 
-    #: The operation that the remedy is for.
-    spot: Any = field(repr=False)
+    spot: Any = field(repr=False)  # the operation that the remedy is for
     #: What to write, such as ``"{pt}.special.log_softmax({x}, axis=1)"``, with ``{x}`` for `x` and
     #: ``{pt}`` for PyTensor's module; with `in_words`, what to compute.
     text: str
@@ -60,25 +59,20 @@ class Remedy:
     x: Any = field(default=None, repr=False)
     #: Position of the operand that the remedy changes, if it changes only one operand.
     operand: int | None = None
-    #: Whether `text` is no code, because the remedy changes several lines.
-    in_words: bool = False
+    in_words: bool = False  # whether `text` is no code, because the remedy changes several lines
     #: An argument with its value, such as ``"jitter=1e-10"``, with which a function of a library
     #: does the same.
     keyword: str = ""
-    #: What it changes, as a sentence with ``{x}``, if it is not the same function.
-    changes: str = ""
-    #: Whether it changes all values, and not only those that have no value.
-    moves: bool = False
+    changes: str = ""  # what it changes, as a sentence with ``{x}``, if it is not the same function
+    moves: bool = False  # whether it changes all values, and not only those that have no value
     #: Whether it is the same function only for numbers of the sign that they have.
     one_sign: bool = False
-    #: As for :class:`~theanoguard.explain.advice.exact.Form`.
-    views: tuple = ()
+    views: tuple = ()  # as for :class:`~theanoguard.explain.advice.exact.Form`
     #: The same change with a larger number, which must give the same results.
     larger: dict = field(default_factory=dict, repr=False)
     #: A variable that is the same function, if the changed variable is not, and the changed one.
     around: tuple = ()
-    #: The expressions to write, where the remedy is not one expression of `x`.
-    edits: tuple = ()
+    edits: tuple = ()  # the expressions to write, where the remedy is not one expression of `x`
     #: Whether the line has also built variables of which this is not the formula.
     otherwise: bool = False
 
@@ -88,23 +82,19 @@ class _Guarded:
     """A change to one operand of an operation."""
 
     operand: int
-    #: As for :func:`~theanoguard.explain.advice.exact.run`.
-    template: str
+    template: str  # as for :func:`~theanoguard.explain.advice.exact.run`
     #: They are tried in order, from the smallest change of the values to the largest.
     sizes: tuple = (0.0,)
-    #: Whether the values of the operands allow the change.
-    when: Callable = lambda values: True
+    when: Callable = lambda values: True  # whether the values of the operands allow the change
     #: The operand must lie within these ends by the way it is computed.  So it can reach the edge
     #: of a domain, and never cross it.
     within: tuple | None = None
     #: What changes, with ``{x}`` for the operand; empty for a change that only undoes rounding.
     changes: str = ""
-    #: The argument of a library's function that takes the number.
-    keyword: str = ""
+    keyword: str = ""  # the argument of a library's function that takes the number
     #: Whether the results must not depend on the small number: a quotient by it may be huge.
     steady: bool = False
-    #: Does what the code does, if not by running it.
-    make: Callable | None = None
+    make: Callable | None = None  # does what the code does, if not by running it
 
     def applied(self, x: Variable, size: float) -> Variable:
         """Return the changed operand."""

@@ -12,12 +12,9 @@ class Edit:
     """An expression to write in place of a variable."""
 
     variable: Variable
-    #: The expression, with PyTensor's module as ``pt``.
-    code: str
-    #: What the names in the code stand for.
-    operands: dict[str, Variable]
-    #: Knows the names and values of the operands.
-    spot: Spot
+    code: str  # the expression, with PyTensor's module as ``pt``
+    operands: dict[str, Variable]  # what the names in the code stand for
+    spot: Spot  # knows the names and values of the operands
     #: The variables that the same code of the user computes, such as in a function that is called
     #: twice, and their operands.
     alike: dict[Variable, list[Variable]]

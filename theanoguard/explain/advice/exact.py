@@ -57,10 +57,8 @@ class Form:
 
     #: What to write, with ``{x}`` for the name of `x` and ``{pt}`` for PyTensor's module.
     template: str
-    #: The variable that the form is computed from.
-    x: Variable
-    #: ``build(new)``, as :func:`theanoguard.stable.patterns.rebuild` takes it.
-    build: Build
+    x: Variable  # the variable that the form is computed from
+    build: Build  # ``build(new)``, as :func:`theanoguard.stable.patterns.rebuild` takes it
     #: Whether it gives a value where the formula has none, so that it is only a remedy for the
     #: derivative.
     of_derivative: bool = False

@@ -45,8 +45,7 @@ class Number:
     """The exact value of an element: a ball of :mod:`theanoguard._exact`, and its kind."""
 
     ball: Any
-    #: One of "number", "none", "infinite", "unknown".
-    kind: str
+    kind: str  # one of "number", "none", "infinite", "unknown"
 
     @property
     def value(self) -> float:

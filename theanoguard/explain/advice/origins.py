@@ -43,11 +43,9 @@ _CHOOSES = (ps.ScalarMaximum, ps.ScalarMinimum, ps.Clip, ps.Switch)
 class Part:
     """Elements of a variable: one, or a slice of them."""
 
-    #: The execution of the graph of the variable.
-    scope: Scope
+    scope: Scope  # the execution of the graph of the variable
     variable: Variable
-    #: As NumPy takes it.
-    index: tuple
+    index: tuple  # as NumPy takes it
 
     @property
     def value(self) -> np.ndarray:
@@ -67,16 +65,11 @@ class End:
 
     #: The input, shared variable or constant; None if the way ends at an operation.
     leaf: Part | None
-    #: A sentence on what was found on the way; empty if there is nothing to say.
-    text: str = ""
-    #: What to do about it.
-    kept: str = ""
-    #: As for :class:`~theanoguard.explain.facts.records.Meaning`.
-    general: bool = True
-    #: As there.
-    settled: bool = False
-    #: As there.
-    condition: Condition | None = None
+    text: str = ""  # a sentence on what was found on the way; empty if there is nothing to say
+    kept: str = ""  # what to do about it
+    general: bool = True  # as for :class:`~theanoguard.explain.facts.records.Meaning`
+    settled: bool = False  # as there
+    condition: Condition | None = None  # as there
     #: The inputs among the operands of a difference that decides the number.
     parts: tuple[Part, ...] = ()
 

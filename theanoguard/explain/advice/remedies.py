@@ -43,26 +43,18 @@ logger = logging.getLogger("theanoguard")
 class Outcome:
     """The result of trying remedies."""
 
-    #: A sentence for the user; empty if nothing helps, None if nothing was tried.
-    text: str | None
-    #: The user's old and new lines, in turn, or nothing.
-    change: tuple[str, ...] = ()
-    #: A sentence on the derivative, if a gradient is bad.
-    fact: str = ""
-    #: The operation of the graph as built on which remedies were tried.
-    node: Any = None
-    #: The operations of the graph as built that made the bad values.
-    spots: tuple = ()
-    #: The cause in the forward pass, if it was taken for one in the gradient.
-    cause: Any = None
+    text: str | None  # a sentence for the user; empty if nothing helps, None if nothing was tried
+    change: tuple[str, ...] = ()  # the user's old and new lines, in turn, or nothing
+    fact: str = ""  # a sentence on the derivative, if a gradient is bad
+    node: Any = None  # the operation of the graph as built on which remedies were tried
+    spots: tuple = ()  # the operations of the graph as built that made the bad values
+    cause: Any = None  # the cause in the forward pass, if it was taken for one in the gradient
     #: The lines of all forward operations whose derivative may be the bad value, if several may be.
     lines: tuple = ()
-    #: Knows the exact value of what the call should have returned.
-    judge: Any = None
+    judge: Any = None  # knows the exact value of what the call should have returned
     #: One of "", "same", "changes".  As for :class:`~theanoguard.explain.advice.hints.Hint`.
     grade: str = ""
-    #: A formula that general advice proposes, and that helps, as a sentence.
-    proposal: str = ""
+    proposal: str = ""  # a formula that general advice proposes, and that helps, as a sentence
 
 
 def try_remedies(facts: Facts) -> Outcome | None:

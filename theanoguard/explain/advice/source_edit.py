@@ -156,10 +156,8 @@ def operands_of(node: ast.AST, op: str) -> list[ast.expr] | None:
 class EditedLines:
     """Lines of a file before and after an edit."""
 
-    #: Number of the first line.
-    first: int
-    #: `old`, `new`: the lines, without their ends.
-    old: tuple[str, ...]
+    first: int  # number of the first line
+    old: tuple[str, ...]  # `old`, `new`: the lines, without their ends
     new: tuple[str, ...]
 
     def shown(self, imports: Sequence[str] = ()) -> tuple[str, str]:

@@ -23,8 +23,7 @@ class Case:
     trip: Trip
     #: Whether to run the rest of the call, to see whether the bad value survives.
     tell_fate: bool = False
-    #: The implementation of the operations that the replay runs.
-    impl: Implementation | None = None
+    impl: Implementation | None = None  # the implementation of the operations that the replay runs
 
     @cached_property
     def mask(self) -> Mask:
@@ -43,12 +42,9 @@ class Found:
     """What the evaluation of a case has found."""
 
     case: Case
-    #: The replay of the call; None if it could not begin.
-    outermost: Scope | None = None
-    #: Where the bad value was made; None if the replay did not give one.
-    first: Origin | None = None
-    #: Why not.
-    note: str = ""
+    outermost: Scope | None = None  # the replay of the call; None if it could not begin
+    first: Origin | None = None  # where the bad value was made; None if the replay did not give one
+    note: str = ""  # why not
 
 
 @dataclass(frozen=True)
@@ -60,8 +56,7 @@ class Facts:
     #: can be chosen.
     cause: Cause
     deeper: Cause | None = None
-    #: None if the replay did not find it.
-    origin: Origin | None = None
+    origin: Origin | None = None  # None if the replay did not find it
 
     @property
     def trip(self) -> Trip:
@@ -86,11 +81,9 @@ class Advice:
     """The causes as the user wrote them, with hints that have been tried."""
 
     facts: Facts
-    #: `cause`, `deeper`: as in :class:`~theanoguard.explain.facts.records.Explanation`.
-    cause: Cause
+    cause: Cause  # `cause`, `deeper`: as in :class:`~theanoguard.explain.facts.records.Explanation`
     deeper: Cause | None = None
-    #: As there.
-    meaning: Meaning | None = None
+    meaning: Meaning | None = None  # as there
 
     @classmethod
     def of_none(cls, facts: Facts) -> "Advice":

@@ -45,23 +45,16 @@ class Range:
 class Condition:
     """A condition that a number of the call does not meet."""
 
-    #: The user's formula of the number.
-    expression: str
+    expression: str  # the user's formula of the number
     value: Any
-    #: Where the number has to lie.
-    domain: Domain
+    domain: Domain  # where the number has to lie
     #: The name of the input, shared variable or constant that decides it; empty if none does alone.
     leaf: str = ""
-    #: One of "", "input", "shared", "constant".
-    role: str = ""
-    #: The element of the leaf.
-    index: tuple[int, ...] = ()
-    #: Its value; None for a slice.
-    at: Any = None
-    #: Whether the number is the leaf itself.
-    is_own: bool = False
-    #: The values of the leaf for which the condition holds.
-    range: Range | None = None
+    role: str = ""  # one of "", "input", "shared", "constant"
+    index: tuple[int, ...] = ()  # the element of the leaf
+    at: Any = None  # its value; None for a slice
+    is_own: bool = False  # whether the number is the leaf itself
+    range: Range | None = None  # the values of the leaf for which the condition holds
 
 
 @dataclass(frozen=True)
@@ -73,20 +66,14 @@ class Meaning:
     #: dtype.  "none": the formula has no value.  "harmless": all results of the call are finite.
     #: "big": the value only exceeds the threshold.
     kind: str
-    #: A sentence for the user, or an empty text.
-    text: str = ""
-    #: Where a number outside of a domain came from, as a sentence.
-    origin: str = ""
-    #: What keeps it inside, as sentences, unless there is a remedy.
-    kept: str = ""
-    #: Whether the general advice of the hint follows if there is no remedy.
-    general: bool = True
-    #: Whether `kept` goes before a remedy that changes the function.
-    settled: bool = False
+    text: str = ""  # a sentence for the user, or an empty text
+    origin: str = ""  # where a number outside of a domain came from, as a sentence
+    kept: str = ""  # what keeps it inside, as sentences, unless there is a remedy
+    general: bool = True  # whether the general advice of the hint follows if there is no remedy
+    settled: bool = False  # whether `kept` goes before a remedy that changes the function
     #: The condition that a number does not meet, if the formula has no value there.
     condition: Condition | None = None
-    #: Whether the text says all that a hint on the fault says.
-    whole: bool = False
+    whole: bool = False  # whether the text says all that a hint on the fault says
 
 
 @brief
@@ -240,8 +227,7 @@ class Situation:
 class CameIn:
     """A bad value that no operation made."""
 
-    #: One of "input", "shared", "constant", "folded".
-    role: str
+    role: str  # one of "input", "shared", "constant", "folded"
     array: np.ndarray
     bad: np.ndarray
 

@@ -29,14 +29,10 @@ class Misfit:
     """Two operands of a node whose shapes do not fit together."""
 
     node: Apply
-    #: The positions of the two among the node's inputs.
-    operands: tuple[int, int]
-    #: Their shapes.
-    shapes: tuple[Shape, Shape]
-    #: The axis in question of each, counted from the end.
-    axes: tuple[int, int]
-    #: Whether a length of 1 would fit if the type stated it.
-    broadcasts: bool = False
+    operands: tuple[int, int]  # the positions of the two among the node's inputs
+    shapes: tuple[Shape, Shape]  # their shapes
+    axes: tuple[int, int]  # the axis in question of each, counted from the end
+    broadcasts: bool = False  # whether a length of 1 would fit if the type stated it
 
 
 def first_misfit(nodes: Sequence[Any], known: Mapping[Variable, Shape]) -> Misfit | None:

@@ -41,16 +41,13 @@ class Repro:
 
     #: The sound operands, by the name of their variable in the script.
     arrays: dict[str, np.ndarray] = field(repr=False)
-    #: The user's names for them.
-    names: dict[str, str]
-    #: The operation as an expression; None if it is pickled.
-    expression: str | None = None
+    names: dict[str, str]  # the user's names for them
+    expression: str | None = None  # the operation as an expression; None if it is pickled
     #: The operation, and for each input its type or its value.
     pickled: bytes | None = field(default=None, repr=False)
     #: The code of the user's own classes and functions that are pickled.
     source: str = field(default="", repr=False)
-    #: If there is neither an expression nor a pickle, the reason.
-    trouble: str = ""
+    trouble: str = ""  # if there is neither an expression nor a pickle, the reason
     #: The whole function.  It is not included when this object is pickled.
     call: "FailingCall | None" = field(default=None, repr=False)
 

@@ -49,14 +49,11 @@ class Treatment(NodePlan):
     sizes: list[int] = field(default_factory=list)
     #: Operands and their axes that must not have length 1: the product might lose a bad operand.
     thin: list[tuple[int, int]] = field(default_factory=list)
-    #: Whether the exception flags that the node raises mean nothing.
-    bracketed: bool = False
+    bracketed: bool = False  # whether the exception flags that the node raises mean nothing
     #: Whether a bad output may be right, so that the kernel asks for the verdict at once.
     careful: bool = False
-    #: Whether of what the node increments in place, only these elements are read.
-    part: bool = False
-    #: Whether they are also read before it runs, for big values.
-    big_before: bool = False
+    part: bool = False  # whether of what the node increments in place, only these elements are read
+    big_before: bool = False  # whether they are also read before it runs, for big values
 
     @property
     def watches(self) -> bool:

@@ -22,14 +22,11 @@ FLAG = TensorType("int32", ())
 class Watched:
     """A value that is read, and what for; by default a flag, which is bad where it is not 0."""
 
-    #: Which bad elements count, wherever they come from.
-    kind: Kind = Kind.NONE
-    #: Whether big elements count as well.
-    big: bool = False
+    kind: Kind = Kind.NONE  # which bad elements count, wherever they come from
+    big: bool = False  # whether big elements count as well
     #: If given, only bad elements that this node makes count, and its operands are read as well.
     node: Any = None
-    #: Which of its outputs this is.
-    output: int = 0
+    output: int = 0  # which of its outputs this is
 
     def reads(self, variable: Variable) -> list[Variable]:
         """Return the variables that are read."""

@@ -43,12 +43,9 @@ class Left:
     #: ndarray of float64, shape (number of calls,).  The figure that left it.
     figures: np.ndarray
     kind: Kind
-    #: Which call of the table it was.
-    row: int
-    #: Logarithm of the largest value from there on over that which was usual before.
-    growth: float
-    #: The median before.
-    usual: float
+    row: int  # which call of the table it was
+    growth: float  # logarithm of the largest value from there on over that which was usual before
+    usual: float  # the median before
 
 
 def since(table: Table) -> Since | None:

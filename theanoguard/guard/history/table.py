@@ -18,14 +18,11 @@ class Series:
 
     kind: Kind
     name: str
-    #: Whether the function updates it.
-    updated: bool = False
-    #: None if it is no array.
-    dtype: str | None = None
+    updated: bool = False  # whether the function updates it
+    dtype: str | None = None  # None if it is no array
     #: The scalar operation that computes the output, or the updated value, in the user's graph.
     made_by: str | None = None
-    #: Whether the user's graph takes ``exp`` of it as it is.
-    into_exp: bool = False
+    into_exp: bool = False  # whether the user's graph takes ``exp`` of it as it is
 
     @property
     def most(self) -> float:
@@ -38,8 +35,7 @@ class Series:
 class Table:
     """The figures of the calls that are kept, oldest first."""
 
-    #: Inputs, then shared variables, then outputs.
-    series: list[Series]
+    series: list[Series]  # inputs, then shared variables, then outputs
     #: ndarray of int64, shape (n,).  Numbers of the calls, from 1.
     calls: np.ndarray
     #: ndarray of float64, shape (n, number of inputs and shared variables, 9).  The :data:`FIGURES`
@@ -52,8 +48,7 @@ class Table:
     #: ndarray of uint32, shape (n, number of inputs).  Of the elements that were read of each
     #: input.
     hashes: np.ndarray
-    #: Whether the last call failed.
-    failed: bool
+    failed: bool  # whether the last call failed
 
     def of(self, kind: Kind) -> list[tuple[Series, int]]:
         """Return the series of a kind, with their positions."""

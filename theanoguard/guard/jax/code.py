@@ -57,8 +57,7 @@ class Question:
 
     nan: bool
     inf: bool
-    #: Magnitudes above it are bad.
-    limit: float | None
+    limit: float | None  # magnitudes above it are bad
 
     def severity(self, v: Any) -> tuple[Any, Any]:
         """Return an integer for each element of `v`, and the largest integer that is not bad.

@@ -51,18 +51,14 @@ _in_flight: dict["JaxRuntime", None] = {}  # keeps guards alive while they have 
 class Call:
     """A call whose flag has not been read."""
 
-    #: Number of the call, among the function's calls.
-    number: int
-    #: Values of its inputs.
-    values: tuple
-    #: Values of its outputs and updates.
-    results: list
+    number: int  # number of the call, among the function's calls
+    values: tuple  # values of its inputs
+    results: list  # values of its outputs and updates
     #: Number of the call, among the calls of all functions.
     order: int = field(default_factory=lambda: next(_order))
     #: Start of the call, from ``time.monotonic``.
     began: float = field(default_factory=time.monotonic)
-    #: Whether its flag is raised.
-    suspicious: bool = False
+    suspicious: bool = False  # whether its flag is raised
 
 
 @dataclass(frozen=True)
@@ -74,18 +70,12 @@ class Programs:
     #: and the flag.  With `later` it takes and returns the history instead.  ``flagged(None)``
     #: returns the program without a flag and a history.
     flagged: Any
-    #: Whether flags are read later.
-    later: bool
-    #: Returns the kernels that compute single nodes.
-    kernels: Any
-    #: Returns the history of a function that has not been called.
-    no_history: Any
-    #: Returns the value of an input as a value that no other code can change.
-    own_copy: Any
-    #: Returns the bytes that values occupy.
-    held_bytes: Any
-    #: JAX's device.
-    device: Any
+    later: bool  # whether flags are read later
+    kernels: Any  # returns the kernels that compute single nodes
+    no_history: Any  # returns the history of a function that has not been called
+    own_copy: Any  # returns the value of an input as a value that no other code can change
+    held_bytes: Any  # returns the bytes that values occupy
+    device: Any  # JAX's device
 
 
 class JaxRuntime(FlaggedRuntime):

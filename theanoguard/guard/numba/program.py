@@ -49,18 +49,13 @@ from theanoguard.operations.domains import domains_of, parameters_of
 class Reliance:
     """The assumptions of the program."""
 
-    #: Whether exception flags count.
-    flags: bool
-    #: Whether matrix products carry NaN and Inf past zeros.
-    products: bool
-    #: Of the nodes that run in Python.
-    recording: Recording
-    #: Whether an operation does.
-    runs_in_python: Callable
+    flags: bool  # whether exception flags count
+    products: bool  # whether matrix products carry NaN and Inf past zeros
+    recording: Recording  # of the nodes that run in Python
+    runs_in_python: Callable  # whether an operation does
     #: Nodes that raise flags in healthy calls, such as the division in ``switch(x > 0, 1 / x, 0)``.
     quiet: frozenset = frozenset()
-    #: Variables that hold bad values in healthy calls, on purpose.
-    noisy: frozenset = frozenset()
+    noisy: frozenset = frozenset()  # variables that hold bad values in healthy calls, on purpose
     #: Nodes that returned an empty array in a healthy call: it shows no bad operand.
     lossy: frozenset = frozenset()
     #: Variables whose bad elements were discarded, and show where they are not.

@@ -30,14 +30,11 @@ Point = tuple[float, float]
 class Layout:
     """The places of boxes, frames and edges."""
 
-    #: The upper left corner of each box; none is negative.
-    corners: dict[Key, Point]
+    corners: dict[Key, Point]  # the upper left corner of each box; none is negative
     #: The corner, the width and the height of each frame, outer ones first.
     frames: dict[Key, tuple[float, float, float, float]]
-    #: Points between the ends of an edge, from its first box on.
-    bends: dict[Edge, list[Point]]
-    #: Of all together.
-    size: tuple[float, float]
+    bends: dict[Edge, list[Point]]  # points between the ends of an edge, from its first box on
+    size: tuple[float, float]  # of all together
 
 
 def in_order(boxes: Sequence[Key], edges: Iterable[Edge]) -> list[Key]:

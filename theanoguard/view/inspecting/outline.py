@@ -18,8 +18,7 @@ class Outline:
     """
 
     model: GraphModel
-    #: Names of inputs from which the way to what is marked is to lead.
-    wanted: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()  # names of inputs from which the way to what is marked is to lead
     #: Of an inner graph, the outline and the node that it belongs to.
     above: tuple["Outline", str] | None = None
     #: Keys of the variables on top: the outputs, then the inputs that nothing reads.
@@ -28,8 +27,7 @@ class Outline:
     up: dict[str, str | None] = field(init=False, default_factory=dict)
     #: For each node, which of its outputs has the inputs below it.
     row_of: dict[str, str] = field(init=False, default_factory=dict)
-    #: Keys of the variables that are marked, or whose node is.
-    bad: list[str] = field(init=False)
+    bad: list[str] = field(init=False)  # keys of the variables that are marked, or whose node is
     #: Keys of the variables on the way from the inputs to those.
     path: set[str] = field(init=False, default_factory=set)
     #: For each node, its inner graphs by name.

@@ -75,8 +75,7 @@ class View:
     title: str
     above: "View | None"
     number: int
-    #: The drawing without its style.
-    svg: str = ""
+    svg: str = ""  # the drawing without its style
     size: tuple[float, float] = (0, 0)
 
 
@@ -84,15 +83,11 @@ class View:
 class Box:
     """One box of a view."""
 
-    #: The first is bold.
-    lines: list[str]
+    lines: list[str]  # the first is bold
     css: tuple[str, ...]
-    #: What is said when the mouse is on it.
-    hint: str
-    #: Number of the node or input that it stands for.
-    thing: int | None = None
-    #: What it opens.
-    opens: View | None = None
+    hint: str  # what is said when the mouse is on it
+    thing: int | None = None  # number of the node or input that it stands for
+    opens: View | None = None  # what it opens
     x: float = 0.0
     y: float = 0.0
 

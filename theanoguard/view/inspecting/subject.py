@@ -31,16 +31,11 @@ class Subject:
 
     title: str
     model: GraphModel
-    #: Names of inputs from which the way to the bad node leads.
-    wanted: tuple[str, ...] = ()
-    #: Of a trip, its report with the terminal's colours.
-    report: str | None = None
-    #: Returns what is shown where there is only text.
-    text: Callable[[], str] = str
-    #: The compiled function, where there is one.
-    function: Function | None = None
-    #: Of a trip, where the first bad value was written.
-    cause: Provenance | None = None
+    wanted: tuple[str, ...] = ()  # names of inputs from which the way to the bad node leads
+    report: str | None = None  # of a trip, its report with the terminal's colours
+    text: Callable[[], str] = str  # returns what is shown where there is only text
+    function: Function | None = None  # the compiled function, where there is one
+    cause: Provenance | None = None  # of a trip, where the first bad value was written
 
 
 def subject_of(
