@@ -30,8 +30,7 @@ F = TypeVar("F", bound=Callable)
 
 MANY = (Sequence, Iterable, Collection, list, tuple)
 
-MOST = 40
-"""Characters of an argument that an error shows."""
+MOST = 40  # characters of an argument that an error shows
 
 
 @dataclass(frozen=True)

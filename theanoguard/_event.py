@@ -43,8 +43,7 @@ class PathStep:
 WORDS = {"nan": "NaN", "inf": "Inf", "big": "Big value", "digits": "Lost digits"}
 """Names of the kinds of bad values in a report."""
 
-MOST_CHARACTERS = 60
-"""Characters of a name or of an operation in the text of an event."""
+MOST_CHARACTERS = 60  # characters of a name or of an operation in the text of an event
 
 
 def row_name(name: str | None, written: str | None, updated: str | None = None) -> str:
@@ -308,8 +307,7 @@ Version 3 has `update_of`.  Version 1 has neither `batch` nor `epoch`.
 READABLE = ("theanoguard.event/1", "theanoguard.event/2", SCHEMA)
 """The versions that :meth:`GuardEvent.from_json` reads."""
 
-Place: TypeAlias = tuple[Any, ...]
-"""What events of the same operation share."""
+Place: TypeAlias = tuple[Any, ...]  # what events of the same operation share
 
 Cause: TypeAlias = tuple[str, Place]
 """What events share that the guard explains once: the kind of bad value, and the place."""

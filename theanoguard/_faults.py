@@ -18,8 +18,7 @@ from theanoguard import GuardMode
 """
 """The imports of both programs of a fault."""
 
-WIDTH = 96
-"""Columns of a page, where the terminal has as many."""
+WIDTH = 96  # columns of a page, where the terminal has as many
 
 GROUPS = {
     "TG1": "Outside of the domain of a function",

@@ -138,8 +138,7 @@ _SAME_VALUE = (
     ScalarFromTensor,
     TensorFromScalar,
 )
-LOG_DENSITY = "__logp"
-"""How the names begin that PyMC gives to the log-density of a model."""
+LOG_DENSITY = "__logp"  # how the names begin that PyMC gives to the log-density of a model
 
 MAX_DEPTH = 5
 """Depth of nested operations in a formula.  Deeper operands are shown by name."""

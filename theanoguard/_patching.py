@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-Wrapped = Callable[..., Any]
-"""A function, and what a patch puts in its place."""
+Wrapped = Callable[..., Any]  # a function, and what a patch puts in its place
 
 
 @dataclass(frozen=True)

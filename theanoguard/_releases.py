@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-TESTED = ("3.0", "3.3")
-"""The first and the last release of PyTensor that the tests have passed on."""
+TESTED = ("3.0", "3.3")  # the first and the last release of PyTensor that the tests have passed on
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,7 @@ class Missing:
 _NAMES = {"pytensor": "PyTensor", "pymc": "PyMC"}
 
 
-MISSING: list[Missing] = []
-"""The features that are off."""
+MISSING: list[Missing] = []  # the features that are off
 
 
 def version_of(package: str) -> str | None:

@@ -117,5 +117,4 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[0] if text else ''}".rstrip(": ")
 
 
-MOST = 120
-"""Characters of the message of an error that are kept."""
+MOST = 120  # characters of the message of an error that are kept

@@ -60,8 +60,7 @@ _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 MODES = ("off", "ignore", "warn", "raise", "pdb")
 
 
-Found = tuple[bool, Any]
-"""Whether a variable has a value without being computed, and the value."""
+Found = tuple[bool, Any]  # whether a variable has a value without being computed, and the value
 
 
 class MissingTestValue(TheanoguardError, ValueError, AttributeError):

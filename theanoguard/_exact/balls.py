@@ -21,11 +21,9 @@ NEG_INFINITY = arb.neg_inf()
 UNKNOWN = arb(0, INFINITY)
 ZERO = arb(0)
 ONE = arb(1)
-TINY = arb(2) ** -1100
-"""Below every float64: a smaller error is not worth more digits."""
+TINY = arb(2) ** -1100  # below every float64: a smaller error is not worth more digits
 
-ENOUGH_BITS = 64
-"""The digits of a number that anybody needs."""
+ENOUGH_BITS = 64  # the digits of a number that anybody needs
 
 MAX_FLOAT = float(np.finfo(np.float64).max)
 MIN_FLOAT = 5e-324
@@ -176,8 +174,7 @@ def text_of(ball: arb, digits: int = 12) -> str:
     return _decimal(ball.mid(), digits)
 
 
-MOST_DIGITS = 10
-"""Of an exponent that is written out."""
+MOST_DIGITS = 10  # of an exponent that is written out
 
 
 def _decimal(number: arb, digits: int) -> str:

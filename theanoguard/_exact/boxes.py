@@ -27,8 +27,7 @@ from theanoguard.operations.regions import NUMPY
 
 Box = tuple[np.ndarray, ...]
 
-ELEMENTS = 64
-"""Elements of an output whose operands are looked up one by one."""
+ELEMENTS = 64  # elements of an output whose operands are looked up one by one
 
 
 def boxes_of(
@@ -244,8 +243,7 @@ def floats_inside(node: Apply, inputs: Sequence[Any]) -> Any:
     return outside.inner(node, node.op.fgraph)
 
 
-KERNELS = Kernels("py")
-"""They compile nothing."""
+KERNELS = Kernels("py")  # they compile nothing
 
 SLICED = (Elemwise, CAReduce, Dot)
 """Operations whose result in a box is the operation on the boxes of its operands."""

@@ -36,11 +36,9 @@ from theanoguard._exact.rules import exact_value
 from theanoguard._exact.scalars import RULES, of_elements
 from theanoguard._pytensor import core_node
 
-RATIONAL_SIZE = 40
-"""Rows of a matrix whose rank is decided in rational arithmetic."""
+RATIONAL_SIZE = 40  # rows of a matrix whose rank is decided in rational arithmetic
 
-_RANGE = arb(2) ** 2200
-"""Beyond the range of float64: larger numbers are not turned into fractions."""
+_RANGE = arb(2) ** 2200  # beyond the range of float64: larger numbers are not turned into fractions
 
 
 def _rational(entries: list[arb], rows: int) -> fmpq_mat | None:

@@ -10,8 +10,7 @@ from theanoguard._arguments import Count, checked
 from theanoguard._exact.balls import bounded_error, kind_of, nearest_float, text_of
 from theanoguard._shown import displayed
 
-SHOWN = 6
-"""Elements of an array that its text shows at each end."""
+SHOWN = 6  # elements of an array that its text shows at each end
 
 
 @dataclass(frozen=True)

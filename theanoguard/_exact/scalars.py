@@ -35,8 +35,7 @@ from theanoguard._exact.balls import (
 from theanoguard._pytensor import scalar_classes
 from theanoguard.operations.facts import Domain, scalar_facts
 
-CHUNK = 4096
-"""Elements between two looks at the limits."""
+CHUNK = 4096  # elements between two looks at the limits
 
 
 @dataclass(frozen=True)
@@ -307,8 +306,7 @@ RULES |= {kind: _OF_SOME_RELEASES[name] for name, kind in scalar_classes(_OF_SOM
 
 _ADD = Rule(operator.add, infinities=True, weight=1)
 _MUL = Rule(operator.mul, infinities=True, weight=1)
-SUMMING = {ps.Add: _ADD, ps.Mul: _MUL}
-"""Rules of two operands for operations of any number."""
+SUMMING = {ps.Add: _ADD, ps.Mul: _MUL}  # rules of two operands for operations of any number
 
 STEPS = (
     *(ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero),

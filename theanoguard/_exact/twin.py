@@ -63,19 +63,15 @@ from theanoguard._pytensor import IfElse
 from theanoguard._pytensor.labelled import unlabelled
 from theanoguard._steps import ForeignError, as_raised, foreign
 
-BITS = 192
-"""Of the midpoints at first."""
+BITS = 192  # of the midpoints at first
 
-MAX_BITS = 200_000
-"""More bits are tried while digits are missing, up to this limit."""
+MAX_BITS = 200_000  # more bits are tried while digits are missing, up to this limit
 
-WORK = 3_000_000
-"""Multiplications of 192 bits, which are about 0.1 microseconds each."""
+WORK = 3_000_000  # multiplications of 192 bits, which are about 0.1 microseconds each
 
 SECONDS = 5.0
 
-NODE_WORK = 100
-"""The work that a node is in itself."""
+NODE_WORK = 100  # the work that a node is in itself
 
 
 class OutOfLimits(Exception):
@@ -132,8 +128,7 @@ def nothing_known(variable: Variable) -> None:
     return None
 
 
-_KERNELS = ForeignKernels("py")
-"""They compile nothing."""
+_KERNELS = ForeignKernels("py")  # they compile nothing
 
 
 class Twin(Replay):

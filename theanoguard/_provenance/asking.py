@@ -156,8 +156,7 @@ def _versions(
         tracker, variable = origin.tracker, origin.variable
 
 
-SHOWN = 40
-"""The ``repr`` of a :class:`ProvenanceMap` has the lines of that many nodes."""
+SHOWN = 40  # the ``repr`` of a :class:`ProvenanceMap` has the lines of that many nodes
 
 
 @brief

@@ -145,5 +145,4 @@ def in_own_gradient(provenance: Provenance) -> bool:
     return provenance.backward is not None and line is not None and line.function in GRADIENTS
 
 
-GRADIENTS = ("grad", "L_op", "pullback")
-"""Methods of operations that compute gradients."""
+GRADIENTS = ("grad", "L_op", "pullback")  # methods of operations that compute gradients

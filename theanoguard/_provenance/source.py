@@ -171,8 +171,7 @@ def direct_entries(variable: Variable) -> list[Entry]:
     return found[:1]
 
 
-MAX_FRAMES = 3
-"""How many of the user's frames are shown for one place."""
+MAX_FRAMES = 3  # how many of the user's frames are shown for one place
 
 
 def source_line(variable: Variable) -> SourceLine | None:

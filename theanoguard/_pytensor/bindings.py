@@ -21,11 +21,9 @@ from pytensor.graph.op import Op
 Path: TypeAlias = tuple[Any, ...]
 """A name, and the attributes (``".shift"``) and indices (``("eps",)``) that follow it."""
 
-LINES_BEFORE, LINES_BEHIND = 30, 8
-"""How far from the line the names stand that are recorded."""
+LINES_BEFORE, LINES_BEHIND = 30, 8  # how far from the line the names stand that are recorded
 
-MAX_ELEMENTS = 1_000
-"""Largest size of an array that is recorded."""
+MAX_ELEMENTS = 1_000  # largest size of an array that is recorded
 
 
 @dataclass(frozen=True, eq=False)

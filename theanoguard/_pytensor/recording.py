@@ -51,8 +51,7 @@ from theanoguard._releases import has, has_local
 
 logger = logging.getLogger("theanoguard")
 
-MAX_CALLERS = 3
-"""How many of the user's frames a trace holds at least, if there are as many."""
+MAX_CALLERS = 3  # how many of the user's frames a trace holds at least, if there are as many
 
 _MAX_DEPTH = 64  # frames beyond PyTensor's limit that are looked at for them
 

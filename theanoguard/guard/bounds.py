@@ -384,8 +384,7 @@ class KeepsIndices(Feature):
             raise InconsistencyError("an index that may be out of bounds would be dropped")
 
 
-MOST_NODES = 100
-"""How many elementwise operations before a constant are searched for an index."""
+MOST_NODES = 100  # how many elementwise operations before a constant are searched for an index
 
 
 def _is_constant(variable: Variable) -> bool:

@@ -22,11 +22,9 @@ from theanoguard.operations import (
     scalar_makes_nan,
 )
 
-POSITION = 49.05
-"""Right behind the fusion of elementwise operations."""
+POSITION = 49.05  # right behind the fusion of elementwise operations
 
-ASKING = (ps.IsNan, ps.IsInf)
-"""Whoever uses these has thought of the NaN."""
+ASKING = (ps.IsNan, ps.IsInf)  # whoever uses these has thought of the NaN
 
 COMPARING = {ps.ScalarMaximum: (0, 1), ps.ScalarMinimum: (0, 1), ps.Clip: (0, 1, 2), ps.Sign: (0,)}
 """Operands whose NaN is lost as well where the compiler assumes none (``-ffast-math``)."""

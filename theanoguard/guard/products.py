@@ -21,8 +21,7 @@ from theanoguard.operations.products import OuterProduct, Product
 ACCUMULATING = (blas.Gemm, blas.Gemv, *ger_ops)
 """Products that are added to their first operand; the factors are the third and the fourth."""
 
-LENGTHS = (1, 2, 70)
-"""Lengths with which a product is tried."""
+LENGTHS = (1, 2, 70)  # lengths with which a product is tried
 
 PLANTED: tuple[tuple[float, Literal["C", "F"]], ...] = ((np.nan, "C"), (np.inf, "F"))
 """What is put among the zeros, and the order of the arrays in memory."""

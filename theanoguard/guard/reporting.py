@@ -146,8 +146,7 @@ class Recorder:
             self.log.explain(explanation)
 
 
-MAX_KEPT = 64 * 1024
-"""Largest number of bytes that are kept of the inputs of one call."""
+MAX_KEPT = 64 * 1024  # largest number of bytes that are kept of the inputs of one call
 
 
 class Reporter:

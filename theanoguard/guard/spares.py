@@ -32,8 +32,7 @@ class Spare(list):
     __slots__ = ("__weakref__",)
 
 
-LARGE = 1 << 16
-"""Bytes of an array from which a second buffer is worth its keeping."""
+LARGE = 1 << 16  # bytes of an array from which a second buffer is worth its keeping
 
 
 def _references(cell: list) -> int:

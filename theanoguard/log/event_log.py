@@ -44,11 +44,9 @@ except ImportError:  # on Windows
 
 logger = logging.getLogger("theanoguard")
 
-SCHEMA = "theanoguard.log/1"
-"""Name and version of the format of a log."""
+SCHEMA = "theanoguard.log/1"  # name and version of the format of a log
 
-MAX_EXPLANATION = 1 << 16
-"""Bytes that the line of an explanation may have."""
+MAX_EXPLANATION = 1 << 16  # bytes that the line of an explanation may have
 
 _HEADER_START = b'{"schema": "theanoguard.log/'
 

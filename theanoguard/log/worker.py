@@ -8,8 +8,7 @@ from typing import Any
 from theanoguard._arguments import checked
 from theanoguard._context import block, setting
 
-MAX_NAME = 200
-"""Characters that a name may have in a log."""
+MAX_NAME = 200  # characters that a name may have in a log
 
 _task: ContextVar[str | None] = ContextVar("theanoguard_task", default=None)
 

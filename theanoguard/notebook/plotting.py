@@ -23,8 +23,7 @@ _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 420, 200, 60, 20
 COLORS = ("#591fd6", "#c01b60", "#1e7bd2", "#e27132", "#1bc085", "#e3be3b")
 """Of the lines.  Each is lighter than the one before, so that no color has to be told apart."""
 
-Mark: TypeAlias = tuple[int, str]
-"""A step, and what happened there."""
+Mark: TypeAlias = tuple[int, str]  # a step, and what happened there
 
 Lines: TypeAlias = Mapping[str, tuple[list[int], list[float]]]
 """The steps and the values of each line, by its name."""

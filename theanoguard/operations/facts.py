@@ -222,8 +222,7 @@ class Operation:
     formula: Callable[..., Variable] | None = None
 
 
-EVERYWHERE = ("c", "numba")
-"""The backends on which exception flags are read."""
+EVERYWHERE = ("c", "numba")  # the backends on which exception flags are read
 
 NOTHING_KNOWN = Scalar()
 

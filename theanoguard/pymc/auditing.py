@@ -20,26 +20,20 @@ from theanoguard.pymc.broadcasts import crossed
 from theanoguard.pymc.parameters import distribution_of, given_data, given_parameters
 from theanoguard.pymc.points import Point, compiled
 
-SENTINELS = (-9, -99, -999, -9999, 999, 9999)
-"""Numbers that stand for a missing value in tables."""
+SENTINELS = (-9, -99, -999, -9999, 999, 9999)  # numbers that stand for a missing value in tables
 
-FEW = 5
-"""Arrays with fewer elements are not audited."""
+FEW = 5  # arrays with fewer elements are not audited
 
-CUT = 1e-6
-"""A number that is cut by less is a whole number but for rounding."""
+CUT = 1e-6  # a number that is cut by less is a whole number but for rounding
 
-ROUNDED = 2e-3
-"""Rows whose sum is nearer to 1 are compositions that were rounded to three decimals."""
+ROUNDED = 2e-3  # rows whose sum is nearer to 1 are compositions that were rounded to three decimals
 
 ALIKE = 1 / 50
 """Two predictors are reported if the ratio of them varies by less than this share of its mean."""
 
-MOST_SLOPES = 20
-"""A parameter that depends on more coefficients is not audited."""
+MOST_SLOPES = 20  # a parameter that depends on more coefficients is not audited
 
-MOST_OUTCOMES = 5000
-"""Whether more outcomes are separated is not looked for."""
+MOST_OUTCOMES = 5000  # whether more outcomes are separated is not looked for
 
 CERTAIN, OFTEN = 1e-4, 0.2
 """Separated outcomes are reported if so large a share of the prior's probabilities is so near to 0

@@ -31,14 +31,11 @@ from theanoguard.pymc.rays import MOST_FLAT, Improper, flat_priors, rays
 from theanoguard.pymc.records import BadTerm
 from theanoguard.pymc.trials import n_bad_with
 
-DRAWS = 100
-"""Draws from the prior."""
+DRAWS = 100  # draws from the prior
 
-SECONDS = 1.5
-"""Processor time of the search for further points."""
+SECONDS = 1.5  # processor time of the search for further points
 
-SLOPES = 5
-"""Draws at which the gradient is compared with differences."""
+SLOPES = 5  # draws at which the gradient is compared with differences
 
 RARE = 0.05
 """A term that is -inf at a smaller share of the prior's draws is left to the sampler: it rejects
@@ -48,8 +45,7 @@ UNLIKELY = 100.0
 """A point that the search finds is left out if its log-density is lower by so much than the best of
 a few draws from the prior: no chain stays there."""
 
-EXPLAINED = 3
-"""Draws from the prior that are explained."""
+EXPLAINED = 3  # draws from the prior that are explained
 
 
 @dataclass(frozen=True)
@@ -415,8 +411,7 @@ PARTS: dict[str, Callable[[_Checking], Iterator[ModelFinding]]] = {
     "propriety": _Checking.propriety,
 }
 
-ERROR = "an error"
-"""Stands for the name of a term that cannot be computed."""
+ERROR = "an error"  # stands for the name of a term that cannot be computed
 
 LIBRARIES = ("pytensor", "pymc", "pymc_extras", "theanoguard")
 

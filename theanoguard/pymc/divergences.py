@@ -49,8 +49,7 @@ WALL = 1000.0
 """A term that falls by more than this in one step, which its gradient does not tell, is a wall."""
 
 
-MOST_TRIED = 2
-"""So many non-centred forms are run where no test by ranks tells the cause."""
+MOST_TRIED = 2  # so many non-centred forms are run where no test by ranks tells the cause
 
 OF_DATA, DRAWN = ("stiff", "tails", "ridge", "banana", "unknown"), 100
 """Causes that predictors can have which separate outcomes, or which the data cannot tell apart: the

@@ -23,20 +23,16 @@ from theanoguard.pymc.scales import PRIOR_DRAWS, Scale, scales_of
 SURE = 1e-3
 """A difference counts if its rank test gives less than this, divided by the number of tests."""
 
-NEARLY_SURE = 0.05
-"""This is enough for a scale if the log-density is stiff as well."""
+NEARLY_SURE = 0.05  # this is enough for a scale if the log-density is stiff as well
 
 LOW = 0.35
 """And if a broken point is below another draw with a probability of at least 1 minus this."""
 
-FEWEST = 4
-"""So many broken points at least are compared."""
+FEWEST = 4  # so many broken points at least are compared
 
-FEW = 2
-"""So many are compared with the neck of a funnel, which the other draws show as well."""
+FEW = 2  # so many are compared with the neck of a funnel, which the other draws show as well
 
-NECK = 0.1
-"""The neck of a funnel holds this share of the draws, those with the smallest scale."""
+NECK = 0.1  # the neck of a funnel holds this share of the draws, those with the smallest scale
 
 NARROW = 4.0
 """There what is scaled bends the log-density at least so many times as much as at all draws: the
@@ -45,8 +41,7 @@ neck is half as wide."""
 STIFF = 10.0
 """The log-density is stiff where it bends so many times as much as at the median of the others."""
 
-HEAVY = 12.0
-"""Tails are heavy if 99 % of the draws span so many quartile ranges (a normal: 3.8)."""
+HEAVY = 12.0  # tails are heavy if 99 % of the draws span so many quartile ranges (a normal: 3.8)
 
 OFTEN, LONG = 0.1, 8.0
 """If so large a share of the draws diverges, tails that no rank test shows may be the cause.  So
@@ -54,17 +49,14 @@ many quartile ranges are enough then: chains that break do not reach the end of 
 
 LIGHTER = "Give {} a prior with lighter tails, such as pm.StudentT with nu=4 or more."
 
-RIDGE = 0.95
-"""A correlation by ranks from which on two variables lie on a ridge."""
+RIDGE = 0.95  # a correlation by ranks from which on two variables lie on a ridge
 
 CURVED = 0.4
 """And the share of the variance of one that the square of the other explains, on a banana."""
 
-MOST_PAIRS = 20
-"""The pairs of so many coordinates are compared."""
+MOST_PAIRS = 20  # the pairs of so many coordinates are compared
 
-TINY = -5.0
-"""A variable collapses if its logarithm is below this, and by as much below its prior."""
+TINY = -5.0  # a variable collapses if its logarithm is below this, and by as much below its prior
 
 APART = 5.0
 """Chains, or two halves of the draws, are so many of their own standard deviations apart."""

@@ -11,19 +11,15 @@ from theanoguard._shown import brief
 from theanoguard._text import number_text, printable
 from theanoguard.pymc.points import Point, of_points, pymc_of, unconstraining
 
-MOST = 250
-"""So many draws of a chain are recorded, spaced evenly."""
+MOST = 250  # so many draws of a chain are recorded, spaced evenly
 
 STATISTICS = ("step_size", "energy")
 
-AT_LEAST = 20
-"""So many draws before, and after, it takes to say since when."""
+AT_LEAST = 20  # so many draws before, and after, it takes to say since when
 
-HUGE = 1e300
-"""Stands for an infinite figure, and for a NaN."""
+HUGE = 1e300  # stands for an infinite figure, and for a NaN
 
-SMALL = 0.1
-"""A step size that is smaller than so much of the other chains' is told."""
+SMALL = 0.1  # a step size that is smaller than so much of the other chains' is told
 
 
 @brief

@@ -12,8 +12,7 @@ from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.parameters import OF_OTHERS, class_of, distribution_of, given_parameters
 from theanoguard.pymc.support import is_compound, support_of
 
-MODERATE = 1e-8, 1e8
-"""Parameters and data of a size between these, or 0, are sound."""
+MODERATE = 1e-8, 1e8  # parameters and data of a size between these, or 0, are sound
 
 
 def inside_library(model: Any, variable: Any, evaluate: Callable, mode: str = "") -> dict[str, Any]:

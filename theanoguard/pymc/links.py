@@ -83,8 +83,7 @@ OTHER_PARAMETERS = {
 
 NARROWER = "Give what {} is computed from narrower priors, or an initval nearer to 0."
 
-SHARES = ("w", "p")
-"""Parameters whose values sum to 1."""
+SHARES = ("w", "p")  # parameters whose values sum to 1
 
 # By the name of a distribution, what takes the logit of its p.
 WITH_LOGIT = {"Bernoulli": "pm.Bernoulli", "Binomial": "pm.Binomial"}

@@ -20,8 +20,7 @@ from theanoguard._lint.bounds import of_arrays
 from theanoguard.pymc.modes import model_lines
 from theanoguard.pymc.points import is_finite, prior_points, pymc_of
 
-DRAWS = 60
-"""Draws from the prior."""
+DRAWS = 60  # draws from the prior
 
 
 @checked

@@ -16,8 +16,7 @@ from theanoguard.pymc.points import Point
 FAR = {False: (1e2, 1e4, 1e6), True: (10.0, 20.0, 40.0)}
 """How far a value is moved to see whether the density falls; True for the logarithm of a factor."""
 
-MOST_FLAT = 40
-"""If there are more elements with flat priors, each variable is looked at alone."""
+MOST_FLAT = 40  # if there are more elements with flat priors, each variable is looked at alone
 
 FLAT = ("Flat", "HalfFlat", "FlatRV", "HalfFlatRV")
 """Classes of the operations of priors without an end."""

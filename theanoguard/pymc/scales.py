@@ -22,8 +22,7 @@ from theanoguard.pymc.parameters import given_parameters
 from theanoguard.pymc.points import of_draws, of_points, unconstraining, with_own_generators
 
 PRIOR_DRAWS = 100
-MOST_SHOWN = 40
-"""Characters of a formula that stands for an argument."""
+MOST_SHOWN = 40  # characters of a formula that stands for an argument
 SHORT: dict[str, Any] = {
     "draws": 300,
     "tune": 500,

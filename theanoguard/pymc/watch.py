@@ -33,21 +33,18 @@ logger = logging.getLogger("theanoguard")
 
 T = TypeVar("T")
 
-Point = dict[str, np.ndarray]
-"""The values of the value variables, by their names."""
+Point = dict[str, np.ndarray]  # the values of the value variables, by their names
 
 Kind = Literal["bad", "-inf"]
 """A log-density of -inf is the model's own; all else that is not finite is bad."""
 
-MOST_ENERGY = 1000.0
-"""By so much the energy may grow in a trajectory of NumPyro and BlackJAX."""
+MOST_ENERGY = 1000.0  # by so much the energy may grow in a trajectory of NumPyro and BlackJAX
 
 FIRST, LASTING = 100, 10
 """An error if more than 10 of the first 100 draws of a chain have ended at a bad point, or if its
 first 100 trajectories all have.  Later ones are only counted, so that few draws are ever lost."""
 
-MOST = 1000
-"""So many points are kept of a run, of each kind and phase."""
+MOST = 1000  # so many points are kept of a run, of each kind and phase
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ from theanoguard.pymc.records import SamplingError, Where
 from theanoguard.pymc.rejections import warn_of
 from theanoguard.pymc.watch import MOST, Ending, Point, Watch, bad_start
 
-FIRST_CODE = 1000
-"""Error codes from here on are ours: the number of the point in the queue."""
+FIRST_CODE = 1000  # error codes from here on are ours: the number of the point in the queue
 
 POLL_S = 0.01
 

@@ -210,8 +210,7 @@ def _written_lines(model: GraphModel, depth: int = -1) -> Iterator[tuple[str, st
             yield f"{before}{_LAST}···", ""
 
 
-_BRANCH, _LAST, _BELOW, _SPACE = " ├─ ", " └─ ", " │  ", "    "
-"""How PyTensor draws a tree."""
+_BRANCH, _LAST, _BELOW, _SPACE = " ├─ ", " └─ ", " │  ", "    "  # how PyTensor draws a tree
 
 
 def _beside(
@@ -253,8 +252,7 @@ class _Page(StringIO):
         return super().write(text)
 
 
-MOST_MARKS = 20
-"""So many marks stand above a text that does not reach their lines."""
+MOST_MARKS = 20  # so many marks stand above a text that does not reach their lines
 
 
 def tree_text(graph: Any, model: GraphModel) -> str:
@@ -308,11 +306,9 @@ def _with_marks(text: str, model: GraphModel, how: str, of: str | None) -> str:
     return bounded("\n".join([*marks, text]), rest, of) if marks else shown
 
 
-MOST_LEFT = 56
-"""Largest width of the tree up to which the columns next to it are aligned."""
+MOST_LEFT = 56  # largest width of the tree up to which the columns next to it are aligned
 
-MOST_TEXT = 52
-"""Largest number of characters of a source line, or of an operation, in a column."""
+MOST_TEXT = 52  # largest number of characters of a source line, or of an operation, in a column
 
 
 def cut(text: object, most: int = MOST_TEXT) -> str:

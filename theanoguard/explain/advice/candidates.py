@@ -356,8 +356,7 @@ def other_functions(spot: Spot) -> Iterator[Remedy]:
             yield from _guards_of(spot.at(root))
 
 
-_LOWEST = -1e9
-"""What takes the place of -inf in a mask."""
+_LOWEST = -1e9  # what takes the place of -inf in a mask
 
 
 def only_times_zero(spot: Spot) -> bool:
@@ -470,8 +469,7 @@ def _edit_of(spot: Spot, variable: Variable, logs: InLogs) -> Edit | None:
     return Edit(variable, code, operands, spot, alike)
 
 
-MAX_PARTS = 6
-"""Largest number of parts of a logarithm that a report lists."""
+MAX_PARTS = 6  # largest number of parts of a logarithm that a report lists
 
 
 def _parts_text(parts: Sequence[tuple[str, Variable]], line: SourceLine | None) -> str:

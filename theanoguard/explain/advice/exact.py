@@ -44,11 +44,9 @@ from theanoguard.stable.patterns import (
     squared_base,
 )
 
-Axes: TypeAlias = tuple[int, ...] | None
-"""The axes of a reduction; None for all."""
+Axes: TypeAlias = tuple[int, ...] | None  # the axes of a reduction; None for all
 
-Code: TypeAlias = tuple[str, Variable]
-"""The template and the variable of a :class:`Form`."""
+Code: TypeAlias = tuple[str, Variable]  # the template and the variable of a :class:`Form`
 
 
 @dataclass(frozen=True)

@@ -110,8 +110,7 @@ def in_module(cause: Cause) -> Cause:
     return replace(cause, hint=replace(hint, fact=fact, advice=advice))
 
 
-_MAX_NAME = 40
-"""Length of the longest expression that advice repeats."""
+_MAX_NAME = 40  # length of the longest expression that advice repeats
 
 
 def _with_divisor(text: str, cause: Cause) -> str:
@@ -359,8 +358,7 @@ _IF_RIGHT = (
 
 DIVERGES = "If the training diverges, lower the learning rate{of_update} or clip the gradient"
 
-MAX_UPDATE_LINES = 3
-"""Largest number of lines with updates that a hint names."""
+MAX_UPDATE_LINES = 3  # largest number of lines with updates that a hint names
 
 
 def diverges(lines: list[SourceLine], source: SourceLine | None) -> str:

@@ -33,11 +33,9 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2}
 SAMPLES = 200
 """Number of inputs around the failing one at which a formula is compared with the user's."""
 
-MAX_SAMPLED = 3
-"""Number of elements of each result that are compared."""
+MAX_SAMPLED = 3  # number of elements of each result that are compared
 
-MAX_BAD = 3
-"""Number of bad elements of each output that are evaluated exactly."""
+MAX_BAD = 3  # number of bad elements of each output that are evaluated exactly
 
 
 @dataclass(frozen=True)

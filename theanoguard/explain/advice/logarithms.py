@@ -48,8 +48,7 @@ from theanoguard.stable.patterns import behind_views, rebuild
 MAX_VARIABLES = 60
 """Largest number of variables of an expression whose logarithms are computed from their parts."""
 
-MAX_NAMES = 24
-"""Largest number of operands in a line of code."""
+MAX_NAMES = 24  # largest number of operands in a line of code
 
 _NAME = re.compile(r"\b(?:log|plain|call)_\d+\b")
 _MODULES = {"pt": pt, "np": np, "stable": forms}
@@ -284,8 +283,7 @@ def _sum(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
     return ("softplus" if constant_number(terms[0]) == 1 else "logaddexp"), code
 
 
-MAX_TERMS = 3
-"""Largest number of terms of a sum that is written with ``+``."""
+MAX_TERMS = 3  # largest number of terms of a sum that is written with ``+``
 
 
 def _difference(variable: Variable, logs: InLogs) -> tuple[str, str] | None:

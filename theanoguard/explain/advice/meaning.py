@@ -27,8 +27,7 @@ from theanoguard.operations import facts_of, scalar_facts
 from theanoguard.operations.facts import Domain
 from theanoguard.operations.names import op_name
 
-MAX_NAME = 40
-"""Length of the longest name in the sentence."""
+MAX_NAME = 40  # length of the longest name in the sentence
 
 
 def is_floating(value: Any) -> bool:
@@ -284,8 +283,7 @@ def _limit_text(judge: Judge, place: Place, leaf: Part) -> str:
     )
 
 
-MAX_TERM = 6
-"""Number of operations behind a quotient in which a limit is looked for."""
+MAX_TERM = 6  # number of operations behind a quotient in which a limit is looked for
 
 
 def _parameter(judge: Judge, place: Place) -> Part | None:

@@ -27,11 +27,9 @@ from theanoguard.explain.facts.records import ROLES, Condition, Range
 from theanoguard.operations.facts import Domain
 from theanoguard.operations.names import op_name
 
-MAX_NUMBERS = 4
-"""Largest number of inputs that are named together."""
+MAX_NUMBERS = 4  # largest number of inputs that are named together
 
-MAX_HOPS = 200
-"""Largest number of operations that are followed."""
+MAX_HOPS = 200  # largest number of operations that are followed
 
 _SAME_ZERO = (ps.Sqr, ps.Abs, ps.Sqrt, ps.Neg, ps.Cast, ps.Identity)
 """Operations that are 0 only where their operand is 0."""

@@ -22,11 +22,9 @@ from theanoguard.operations.facts import Domain
 
 logger = logging.getLogger("theanoguard")
 
-MAX_NODES = 60
-"""Largest number of operations that are evaluated for each value of the number."""
+MAX_NODES = 60  # largest number of operations that are evaluated for each value of the number
 
-MAX_SIZE = 1000
-"""Largest number of elements of the variable that the condition is for."""
+MAX_SIZE = 1000  # largest number of elements of the variable that the condition is for
 
 _SCALES = (1e-3, 0.1, 0.5, 1.0, 2.0, 10.0, 1e3, 1e6)
 """By how much a number is scaled to find the pieces on which the condition holds."""

@@ -133,8 +133,7 @@ def _lines_of(spots: Iterable[Spot]) -> tuple[SourceLine, ...]:
     return tuple(dict.fromkeys(place for place in places if place is not None))
 
 
-_SMALLER = (2, 10, 100)
-"""By how much a number is divided that may let the values of a loop grow."""
+_SMALLER = (2, 10, 100)  # by how much a number is divided that may let the values of a loop grow
 
 
 def _with_less_growth(built: AsBuilt, cause: Cause, known: Outcome | None) -> Outcome | None:
@@ -154,8 +153,7 @@ def _with_less_growth(built: AsBuilt, cause: Cause, known: Outcome | None) -> Ou
     return None
 
 
-FOLDS_SUMS = "local_add_canonizer"
-"""PyTensor's rewrite that adds up the constants of a sum."""
+FOLDS_SUMS = "local_add_canonizer"  # PyTensor's rewrite that adds up the constants of a sum
 
 
 def _finite_as_written(built: AsBuilt, cause: Cause) -> Outcome | None:

@@ -27,8 +27,7 @@ from theanoguard.explain.advice.trials import Spot
 from theanoguard.explain.advice.written import globals_of
 from theanoguard.stable.patterns import Build, rebuild
 
-MAX_VARIABLES = 100
-"""Largest number of variables of a formula that is looked at."""
+MAX_VARIABLES = 100  # largest number of variables of a formula that is looked at
 
 _SAME = (ps.Neg, ps.Abs, ps.Cast, ps.Identity)
 _ALIKE = (ps.Add, ps.Sub, ps.ScalarMaximum, ps.ScalarMinimum, ps.Second)

@@ -102,8 +102,7 @@ class _InTheano(ast.NodeTransformer):
         return ast.parse(text, mode="eval").body
 
 
-CHOICES = 2
-"""The largest number of formulas in :data:`CALLS_IN_THEANO`."""
+CHOICES = 2  # the largest number of formulas in :data:`CALLS_IN_THEANO`
 
 
 def in_theano(code: str, choice: int = 0) -> str:

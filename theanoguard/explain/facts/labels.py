@@ -92,8 +92,7 @@ def line_around(scope: Scope) -> SourceLine | None:
     return None
 
 
-MAX_NAME = 60
-"""Largest length of an expression that is shown instead of a name."""
+MAX_NAME = 60  # largest length of an expression that is shown instead of a name
 
 MAX_FORMULA = 100
 """Largest length of a formula for an operand that has neither a name nor a short expression."""

@@ -25,8 +25,7 @@ from theanoguard.explain.repro.script import Repro, save_repro
 from theanoguard.operations.facts import Domain
 from theanoguard.operations.names import shown_op
 
-SCHEMA = "theanoguard.explanation/2"
-"""Name and version of the plain form of an explanation."""
+SCHEMA = "theanoguard.explanation/2"  # name and version of the plain form of an explanation
 
 
 @dataclass(frozen=True)

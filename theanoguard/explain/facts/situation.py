@@ -128,8 +128,7 @@ def _zeros_from(
     )
 
 
-MAX_HOPS = 2_000
-"""Largest number of operations through which a 0 is followed upstream."""
+MAX_HOPS = 2_000  # largest number of operations through which a 0 is followed upstream
 
 
 def _zero_from(

@@ -47,20 +47,17 @@ from theanoguard.explain.facts.telling import (
 from theanoguard.operations import Region
 from theanoguard.operations.names import op_name, shown_op
 
-MAX_STEPS = 2_000
-"""Largest number of operations followed from the culprit towards the inputs."""
+MAX_STEPS = 2_000  # largest number of operations followed from the culprit towards the inputs
 
 
-MAX_WAYPOINTS = 60
-"""Largest number of these operations that are shown."""
+MAX_WAYPOINTS = 60  # largest number of these operations that are shown
 
 
 MAX_FORMULA = 40
 """Largest length of a formula shown as a name.  For a longer one, the operation is shown."""
 
 
-FAR = 3
-"""How many of the shown operations are those nearest to the input."""
+FAR = 3  # how many of the shown operations are those nearest to the input
 
 
 def way_from_inputs(origin: Origin) -> tuple[tuple[Waypoint, ...], int]:

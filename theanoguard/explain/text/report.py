@@ -546,8 +546,7 @@ def _way(explanation: Explanation, paint: Painter, room: int) -> list[str]:
     return ["From the inputs to there:", *map(str, lines)]
 
 
-JUMP = 1e6
-"""By how much a number grows or shrinks in a step of a path that is always shown."""
+JUMP = 1e6  # by how much a number grows or shrinks in a step of a path that is always shown
 
 
 def _by_importance(points: Sequence[Waypoint]) -> list[int]:
@@ -587,8 +586,7 @@ def _point_row(point: Waypoint) -> tuple[str, str]:
     return left, place_text(point.source, column=False)
 
 
-STEPS_SHOWN = 4
-"""How many steps of a loop the path shows."""
+STEPS_SHOWN = 4  # how many steps of a loop the path shows
 
 
 def steps_text(steps: Sequence[tuple[int, Any]]) -> str:

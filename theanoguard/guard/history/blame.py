@@ -43,13 +43,21 @@ class Left:
     #: ndarray of float64, shape (number of calls,).  The figure that left it.
     figures: np.ndarray
     kind: Kind
-    row: int  # which call of the table it was
-    growth: float  # logarithm of the largest value from there on over that which was usual before
-    usual: float  # the median before
+    #: Which call of the table it was.
+    row: int
+    #: Logarithm of the largest value from there on over that which was usual before.
+    growth: float
+    #: The median before.
+    usual: float
 
 
 def since(table: Table) -> Since | None:
-    """Return what left its history first before the last call, or None if nothing stands out."""
+    """Return what left its history first before the last call, or None if nothing stands out.
+
+    Parameters
+    ----------
+    table : Table
+    """
     table = table.without_failed()
     if len(table.calls) < 2:
         return None

@@ -8,11 +8,9 @@ import numpy as np
 from theanoguard._shown import brief
 from theanoguard.guard.history.table import Series, Table
 
-NOW = 16
-"""Number of calls of which a rule says what is so now."""
+NOW = 16  # number of calls of which a rule says what is so now
 
-LONG = 64
-"""Number of calls without any change after which a rule speaks."""
+LONG = 64  # number of calls without any change after which a rule speaks
 
 
 @brief

@@ -123,8 +123,7 @@ def asked_of(
     return question, v
 
 
-SMALL = 65_536
-"""Number of elements up to which C code reads an array on a CPU."""
+SMALL = 65_536  # number of elements up to which C code reads an array on a CPU
 
 TINY, LARGE = 32, 4096
 """Numbers of elements that a GPU reduces in one kernel with others, and in two kernels."""

@@ -10,8 +10,7 @@ from theanoguard._provenance import Provenance, SourceLine
 from theanoguard.view.inspecting.facts import label
 from theanoguard.view.model import GraphModel
 
-MOST = 40
-"""So many boxes are drawn at a time; of a larger graph, parts are folded."""
+MOST = 40  # so many boxes are drawn at a time; of a larger graph, parts are folded
 
 
 @dataclass(eq=False)

@@ -22,8 +22,7 @@ from theanoguard.view.inspecting.picture import Picture, picture, pictures
 from theanoguard.view.inspecting.subject import Subject, subject_of
 from theanoguard.view.written import written_model
 
-TRACEBACK = 15_000
-"""How many characters of a traceback are kept, from its end."""
+TRACEBACK = 15_000  # how many characters of a traceback are kept, from its end
 
 
 @checked

@@ -13,13 +13,11 @@ from math import inf
 from typing import Any
 
 GAP_X, GAP_Y = 18, 34
-MARGIN, TITLE = 10, 20
-"""Space inside of a frame, and the height of its title."""
+MARGIN, TITLE = 10, 20  # space inside of a frame, and the height of its title
 _RAIL = 4
 _SWEEPS = 6
 
-Key = Any
-"""What names a box or a frame."""
+Key = Any  # what names a box or a frame
 Edge = tuple[Key, Key]
 Tree = Sequence[tuple[Key, Any]]
 """Boxes, each with None, and frames, each with the tree of what is in it."""

@@ -38,8 +38,7 @@ PLAIN_SIZE = 210_000
 MOST_PACKED = 200_000
 """Bytes of the packed rows of a graph that a notebook stores; 2,000 nodes have about 50,000."""
 
-MAX_DEPTH = 40
-"""How deep the part without a script is nested; what lies deeper follows below."""
+MAX_DEPTH = 40  # how deep the part without a script is nested; what lies deeper follows below
 
 _LABEL, _REWRITES = 60, 120
 

@@ -51,8 +51,7 @@ def _alone(style: str) -> str:
 SCRIPT = (_HERE / "picture.js").read_text(encoding="utf-8")
 STYLE = (_HERE / "picture.css").read_text(encoding="utf-8")
 SVG_STYLE = (_HERE / "svg.css").read_text(encoding="utf-8")
-AROUND = 2
-"""How many steps around a bad node its own view shows."""
+AROUND = 2  # how many steps around a bad node its own view shows
 
 Edges = dict[Edge, tuple[dict[tuple[str, str], None], bool, bool]]
 """Edges, each with names and types of its values, whether overwritten, and whether on the path."""
