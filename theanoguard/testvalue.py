@@ -105,7 +105,7 @@ def _count(change: int) -> None:
     with _lock:
         before, _n_active = _n_active, _n_active + change
         if before == 0 and _n_active == 1:
-            _undo = construction_hooks(_built, _made, suspended, _scan_step)
+            _undo = construction_hooks(_built, _mark_placeholder, suspended, _scan_step)
         elif before == 1 and _n_active == 0 and _undo is not None:
             _undo()
             _undo = None
@@ -471,7 +471,7 @@ def _inside_operator() -> bool:
     return False
 
 
-def _made(variable: Variable) -> None:
+def _mark_placeholder(variable: Variable) -> None:
     """Mark a variable that the library made for itself, such as an input of an inner graph.
 
     Nobody could have given it a test value.

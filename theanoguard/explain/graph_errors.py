@@ -20,7 +20,7 @@ def note_on(fault: GraphFault) -> str:
             return _missing(fault, name)
         case "unused":
             return (
-                f"The outputs and updates do not depend on {name}{_made(fault.variable)}. Take it"
+                f"The outputs and updates do not depend on {name}{_where(fault.variable)}. Take it"
                 ' out of the inputs, or pass on_unused_input="ignore".'
             )
         case "disconnected":
@@ -42,7 +42,7 @@ def _missing(fault: GraphFault, name: str) -> str:
 def _disconnected(fault: GraphFault, name: str) -> str:
     cost = "the cost"
     if fault.cost is not None:
-        cost = " ".join(filter(None, (cost, _name(fault.cost, "")))) + _made(fault.cost)
+        cost = " ".join(filter(None, (cost, _name(fault.cost, "")))) + _where(fault.cost)
     if fault.cost is not None and fault.variable in set(ancestors([fault.cost])):
         reader = next((n for n in toposort([fault.cost]) if fault.variable in n.inputs), None)
         where, _ = _use(reader, fault.variable)
@@ -52,7 +52,7 @@ def _disconnected(fault: GraphFault, name: str) -> str:
             ' disconnected_inputs="ignore".'
         )
     return (
-        f"{cost[0].upper()}{cost[1:]} does not depend on {name}{_made(fault.variable)}."
+        f"{cost[0].upper()}{cost[1:]} does not depend on {name}{_where(fault.variable)}."
         " Differentiate by what the cost is computed from, or pass"
         ' disconnected_inputs="ignore".'
     )
@@ -89,7 +89,7 @@ def _name(variable: Any, unnamed: str = "an input without a name") -> str:
     return variable.name or lookup(None, variable).name or unnamed
 
 
-def _made(variable: Any) -> str:
+def _where(variable: Any) -> str:
     line = None if isinstance(variable, Constant) else source_line(variable)
     return "" if line is None else f" (line {line.line})"
 

@@ -74,7 +74,9 @@ def made_bad(
     """
     node, inputs, outputs, silent, reported = _on_arrays(node, inputs, outputs, silent, reported)
     return [
-        None if value is None else _made(node, inputs, index, value, policy, silent, reported)
+        None
+        if value is None
+        else _output_made(node, inputs, index, value, policy, silent, reported)
         for index, value in enumerate(outputs)
     ]
 
@@ -163,7 +165,7 @@ def _on_arrays(
     )
 
 
-def _made(
+def _output_made(
     node: Apply,
     inputs: Values,
     index: int,

@@ -251,7 +251,7 @@ def _point(model: Any, point: Mapping[str, Any] | None) -> Point:
     return {name: v.type.filter(np.asarray(whole[name], v.dtype)) for name, v in variables.items()}
 
 
-def _told(text: str) -> Told:
+def _explained_by(text: str) -> Told:
     """Return the arguments of a bad term that a text explains; none if there is no text."""
     return {"data": text} if text else {}
 
@@ -561,7 +561,7 @@ class Explaining:
             ends = "variables priors that end"
             if bound := self._bound(compared[node], values):
                 ends, bound = "variable a prior that ends", f" It asks for {bound}."
-            return _told(
+            return _explained_by(
                 f"the condition {self._text(condition)} {holds}{place}{shown}: this gives "
                 f"-inf.{bound}{where}\nStart where the density is finite, with an initval, or give "
                 f"the {ends} there.\nNUTS rejects each step across such a wall; a transform such "
@@ -641,7 +641,7 @@ class Explaining:
                 if np.all(values[condition]):
                     continue
                 failing = list(_failing(compared[condition], values))
-                made = self._made(name, [values[variable] for variable, *_ in failing])
+                made = self._line_of_number(name, [values[variable] for variable, *_ in failing])
                 text = _failing_text(failing) or self._nan_text(name)
                 told = told if checks else (node.op.msg, text)
                 checks.append(node.op.msg + text + made)
@@ -669,7 +669,7 @@ class Explaining:
         made = _made_before(parameter, source_line(self.model[name]), set(self.model.free_RVs))
         return "" if made is None else f"\n  {source_text(made)}"
 
-    def _made(self, name: str, failing: list[Any]) -> str:
+    def _line_of_number(self, name: str, failing: list[Any]) -> str:
         """Return the line of the model that has computed a parameter with one of these values."""
         variable = self.model[name]
         _, parameters = support_of(variable)
@@ -698,10 +698,10 @@ class Explaining:
             rv = self.model.values_to_rvs[variable]
             transform = self.model.rvs_to_transforms.get(rv)
             if empty := self._empty(rv, transform):
-                return _told(empty)
+                return _explained_by(empty)
             is_ordered = isinstance(transform, self.pymc.distributions.transforms.Ordered)
             domain = "of increasing numbers" if is_ordered else "inside of its domain"
-            return _told(
+            return _explained_by(
                 f"the point has {variable.name}{index or ''} = {value[tuple(index)]}"
                 f"{self._initval(variable)}.\nGive {rv.name} an initval {domain}."
             )
@@ -780,8 +780,8 @@ class Explaining:
         )
         if is_free:
             kept = "\nThe default transform of its prior keeps it inside."
-            return _told(outside + (kept if data.dtype.kind == "f" else ""))
-        return _told(
+            return _explained_by(outside + (kept if data.dtype.kind == "f" else ""))
+        return _explained_by(
             f"observed {outside}\n"
             f"{n_bad} of {np.size(inside)} observed values {'does' if n_bad == 1 else 'do'}."
             + _of_data(name, variable, data, inside, lambda y: support.holds(y, *given))
@@ -834,7 +834,7 @@ class Explaining:
             rows = np.isnan(value).reshape(len(value), -1).any(axis=1)
             if rows.any():
                 text = variable.name or f"data of shape {np.shape(value)}"
-                return _told(
+                return _explained_by(
                     f"{text}: {int(rows.sum())} of {len(rows)} rows hold NaN, "
                     f"the first is row {int(np.argmax(rows))}.\nLeave these rows out."
                 )

@@ -333,7 +333,9 @@ def _watching(step: Any, model: Any, draws: Any, tune: Any, chains: Any) -> Iter
     warn_of(watch)
 
 
-def _told(stats: Iterable[Any], chain: int | None, draw: int, tune: int) -> SamplingError | None:
+def _error_of(
+    stats: Iterable[Any], chain: int | None, draw: int, tune: int
+) -> SamplingError | None:
     """Judge the points that the statistics of a draw tell; return the error, if there is one."""
     if (watch := _watch.get()) is None:
         return None
@@ -370,7 +372,7 @@ def _one_chain(original: Wrapped) -> Wrapped:
         chain, tune, draw = kwargs.get("chain"), kwargs.get("tune", 0), 0
         try:
             for stats in original(*args, **kwargs):
-                if (ours := _told(stats, chain, draw, tune)) is not None:
+                if (ours := _error_of(stats, chain, draw, tune)) is not None:
                     raise ours
                 draw += 1
                 yield stats
@@ -448,7 +450,7 @@ def _chains(original: Wrapped) -> Wrapped:
             def recv_draw(*args: Any, **kwargs: Any) -> Any:
                 result = receive(*args, **kwargs)
                 chain = result[0].chain
-                if (ours := _told(result[-1], chain, drawn[chain], tune)) is not None:
+                if (ours := _error_of(result[-1], chain, drawn[chain], tune)) is not None:
                     raise ours
                 drawn[chain] += 1
                 return result
