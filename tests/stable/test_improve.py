@@ -195,6 +195,25 @@ def test_a_sound_formula_is_left_alone(name):
     assert improve(old, given) is None
 
 
+@pytest.mark.parametrize(
+    ("old", "given", "code"),
+    [
+        (
+            pt.log(x * a * b),
+            {x: 1e-200, a: 1e-200, b: 1e-3},  # (a * b underflows elsewhere)
+            "pt.log(x) + pt.log(a) + pt.log(b)",
+        ),
+        (
+            pt.log(1 - 0.5 * (1 + pt.erf(x / pt.sqrt(2.0)))),
+            {x: 30.0},
+            "np.log(0.5) + theanoguard.stable.log_erfc(x / np.sqrt(2))",
+        ),
+    ],
+)
+def test_a_formula_that_is_right_elsewhere_as_well(old, given, code):
+    assert improve(old, {u: np.asarray(value) for u, value in given.items()}).code == code
+
+
 def test_float32_stays_float32():
     f = pt.fvector("f")
     found = improve(pt.log(np.float32(0.3) + pt.exp(f)), {f: np.float32([100.0, 2.0])})

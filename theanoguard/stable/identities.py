@@ -170,6 +170,8 @@ a / b + c -> (a + c * b) / b                        if b != 0
 a / (a + b) -> 1 / (1 + b / a)                      if a != 0, a + b != 0
 b / (a + b) -> 1 - a / (a + b)                      if a + b != 0
 1 - a / (a + b) -> b / (a + b)                      if a + b != 0
+1 - 0.5 * (1 + a) -> 0.5 * (1 - a)
+1 - (1 + a) / 2 -> (1 - a) / 2
 
 [difference of powers: Hamming, Numerical Methods for Scientists and Engineers, 1.7]
 sqrt(a) - sqrt(b) -> (a - b) / (sqrt(a) + sqrt(b))  if a > 0, b > 0

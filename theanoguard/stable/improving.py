@@ -742,11 +742,15 @@ class _Part:
             yield tidied(member.term), member.score[0], tuple(sorted(used))
 
     def _wrong_around(self, term: Term) -> list[int]:
-        """Return some of the points around at which a term is wrong."""
+        """Return some of the points around at which a term is wrong, of the inputs' signs first."""
         points, exact, _, allowed = self._around
         bits = _by_point(errors(points.value(term, exact=False), exact)) - allowed
-        worst = np.argsort(-bits, kind="stable")[:WIDTH]
-        return [int(k) for k in worst if bits[k] > 0]
+        other = np.zeros(len(bits), bool)
+        for name, value in points.values.items():
+            signs = np.isin(np.sign(value), np.sign(self._base[name]))
+            other |= ~signs.reshape(len(value), -1).all(axis=1)
+        worst = np.lexsort((-bits, other))
+        return [int(k) for k in worst if bits[k] > 0][:WIDTH]
 
     def _judged(self, term: Term) -> float | None:
         """Return the error of a term in bits near the inputs, or None if it is not better."""
