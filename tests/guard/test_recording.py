@@ -381,7 +381,7 @@ def test_two_variables_of_one_name_are_told_apart():
     assert recording.series("x")[1] == [1.0] and recording.series("x (input 1)")[1] == [2.0]
 
 
-def test_the_memory_of_many_arrays_is_bounded():
+def test_the_memory_of_many_arrays_is_bounded(needs_cxx):  # (NumPy takes a minute)
     shared = [pytensor.shared(np.ones(200), name=f"w{i}") for i in range(800)]
     mode = Mode("py", None)
     f = pytensor.function([], shared[:9], updates={v: v for v in shared}, mode=mode)
