@@ -244,6 +244,13 @@ def test_the_elements_that_make_a_product_overflow_may_be_many():
         np.testing.assert_allclose(found.expression.eval({v: values}), right, 1e-13)
 
 
+def test_a_gradient_at_0_is_kept():
+    """`exp(-log(1 + (x / a)**-4))` is right for large numbers, and its gradient at 0 is NaN."""
+    expression = x**4 / (a**4 + x**4)
+    found = improve(expression, {x: 1e90, a: 3.0})
+    assert found is None or np.isfinite(pytensor.grad(found.expression, x).eval({x: 0.0, a: 3.0}))
+
+
 def test_a_formula_that_is_an_input_keeps_its_name():
     graph = pt.log1p(pt.exp(x)) - pt.log1p(pt.exp(-x))
     graph.name = "odds"

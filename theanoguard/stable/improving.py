@@ -583,9 +583,24 @@ class _Part:
         bad = set(self._not_finite(self.formula.term, rows))
         return [k for k in rows if k not in bad]
 
-    def _not_finite(self, term: Term, rows: Sequence[int]) -> list[int]:
-        """Return the points at which a gradient is not finite."""
-        found = self._at(self._slope_of(term) or [], self._around[0], rows)
+    @cached_property
+    def _at_zero(self) -> tuple[Points | None, list[int]]:
+        """Points where a leaf is 0, and those of them where the formula's gradient is finite."""
+        zeros = [
+            ({n: np.zeros_like(v) if n == name else v for n, v in self._base.items()}, 1.0)
+            for name in self._wrt
+        ]
+        if not zeros or (points := self._valid(self._base, zeros)) is None:
+            return None, []
+        rows = range(len(points.weights))
+        bad = set(self._not_finite(self.formula.term, rows, points))
+        return points, [k for k in rows if k not in bad]
+
+    def _not_finite(
+        self, term: Term, rows: Sequence[int], points: Points | None = None
+    ) -> list[int]:
+        """Return the points, among many around, at which a gradient is not finite."""
+        found = self._at(self._slope_of(term) or [], points or self._around[0], rows)
         return [
             k
             for k, parts in zip(rows, found, strict=True)
@@ -775,7 +790,7 @@ class _Part:
                 return None
             if any(e >= LOST and w >= 4 for e, w in found):
                 return None
-            if self._lost(term):
+            if self._lost(term) or self._not_finite(term, self._at_zero[1], self._at_zero[0]):
                 return None
             if before < FAULT:
                 after = worst = max(after, *(e for e, w in found if w > 1))
