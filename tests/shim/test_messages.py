@@ -329,8 +329,10 @@ def test_backtraces_of_what_has_a_test_value(shim):
         x = T.dmatrix("x")
         x.tag.test_value = np.ones((2, 2))
         product = T.dot(x, x)
-    ((*_, (file, *_)),) = product.tag.trace
-    assert file == __file__
+    outputs, _ = shim.scan(lambda a: a * 2, outputs_info=T.ones(()), n_steps=T.iscalar())
+    for variable in (product, outputs):
+        ((*_, (file, *_)),) = variable.tag.trace
+        assert file == __file__
 
 
 def test_class_of_the_error_of_a_wrong_test_value(shim):

@@ -1,5 +1,6 @@
 """Make backtraces begin and end in the user's files, and silence compiler messages."""
 
+import contextlib
 import logging
 import os
 import sys
@@ -26,7 +27,10 @@ PACKAGE = str(Path(__file__).parents[3])
 # Files that start a program.  Frames of these files and below are not the user's.
 COMMAND = str(Path(PACKAGE, "cli"))
 LAUNCHERS = (COMMAND, str(Path(PACKAGE, "__main__.py")), "<frozen runpy>")
-INNER = tuple(f"{path}{os.sep}" for path in (PACKAGE, Path(utils.__file__).parents[1]))
+INNER = (
+    *(f"{path}{os.sep}" for path in (PACKAGE, Path(utils.__file__).parents[1])),
+    contextlib.__file__,  # of decorated functions
+)
 
 
 # From its frames the guard learns that an operation belongs to a gradient.
