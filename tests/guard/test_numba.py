@@ -234,7 +234,7 @@ def test_a_loop_that_sums_gives_the_same_results(distance):
         guarded(x[:1], y, 1.0)
 
 
-@pytest.mark.parametrize("columns", [(), (3,)])
+@pytest.mark.parametrize("columns", [(), pytest.param((3,), marks=pytest.mark.slow)])
 def test_rows_of_any_layout_are_read(columns):
     ones = np.ones((6, *columns))
     table, rows = pytensor.shared(ones, name="table"), pt.ivector("rows")
@@ -254,7 +254,7 @@ def test_rows_of_any_layout_are_read(columns):
                 np.testing.assert_array_equal(table.get_value(), before)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.deep
 def test_no_element_is_missed(dtype):
     m, v = pt.matrix("m", dtype=dtype), pt.vector("v", dtype=dtype)
