@@ -13,8 +13,9 @@ GENTLE = {1: [0.3, 0.6, 0.45], 2: [[0.2, 0.7], [0.9, 0.4]]}
 # DebugMode raises for these in Theano, too, or they have no gradient.
 NOT_FINITE = ["T.arccosh", "T.isinf(1", "T.isnan("]
 
-# SciPy returns another array than the one that it has overwritten, of which PyTensor warns.
-GEMV = "marked as destroyed was not changed for node 'Gemv{inplace}"
+# SciPy returns another array than the one that it has overwritten, of which PyTensor warns; and a
+# machine may have no BLAS.
+EXPECTED = ("marked as destroyed was not changed for node 'Gemv{inplace}", "for BLAS functions")
 
 
 def graphs():
@@ -46,6 +47,6 @@ def test_graphs_in_debugmode(cases, shim, caplog):
         for mode in (debugging, "FAST_RUN")
     )
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6)
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-15)  # gradients that cancel
     messages = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-    assert not [message for message in messages if GEMV not in message]
+    assert not [message for message in messages if not any(text in message for text in EXPECTED)]
