@@ -174,10 +174,8 @@ def compare(
 def _values(evaluated: Reference, problem: Problem) -> list[Any]:
     """Return the outputs of the reference.
 
-    Raises
-    ------
-    Exception
-        What an operation raises for these inputs, with a note that names its line.
+    Raises ``Exception``: what an operation raises for these inputs, with a note that names its
+    line.
     """
     try:
         return [evaluated.value(v) for v in problem.fgraph.outputs]
@@ -198,10 +196,7 @@ def _chosen(
 ) -> dict[str, str | Mode]:
     """Return the modes by name.
 
-    Raises
-    ------
-    ValueError
-        For an unknown one, or one that rewrites nothing.
+    Raises ``ValueError``: for an unknown one, or one that rewrites nothing.
     """
     if modes is None:
         if reference == "as written":

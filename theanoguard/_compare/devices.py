@@ -33,10 +33,7 @@ def _functions(backend: str) -> Any:
 def on_device(backend: str, device: str | None) -> AbstractContextManager:
     """Return the context in which a backend computes on a device; None is its default.
 
-    Raises
-    ------
-    RuntimeError, AssertionError
-        If there is no such device.
+    Raises ``RuntimeError``, ``AssertionError``: if there is no such device.
     """
     return contextlib.nullcontext() if device is None else _functions(backend).on_device(device)
 

@@ -119,10 +119,6 @@ def is_comparable(value: Any) -> bool:
 def difference(expected: Any, found: Any, tolerance: Tolerance = Tolerance()) -> Difference:  # noqa: B008 (it is frozen)
     """Compare two values of a variable.
 
-    Parameters
-    ----------
-    expected, found : array_like or sparse matrix
-
     Examples
     --------
     >>> import numpy as np

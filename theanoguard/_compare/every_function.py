@@ -18,8 +18,7 @@ from theanoguard._pytensor import Function
 
 logger = logging.getLogger("theanoguard")
 
-CALLS = 3
-"""Calls of each function that are compared: the first ones."""
+CALLS = 3  # calls of each function that are compared: the first ones
 
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
 
@@ -27,12 +26,8 @@ _inside: ContextVar[bool] = ContextVar("inside", default=False)
 class Comparing:
     """Compares the first calls of functions that are compiled between ``start`` and ``stop``.
 
-    Attributes
-    ----------
-    changes : list of Change
-        The faults that were found.
-    compared, left : int
-        Calls that were compared, and those that could not be.
+    - `changes`: the faults that were found.
+    - `compared`, `left`: calls that were compared, and those that could not be.
     """
 
     def __init__(self) -> None:

@@ -54,9 +54,7 @@ def recast(
 
     The result maps each variable of the graph to the one that stands for it.
 
-    Parameters
-    ----------
-    precision : {"float32", "float64"}
+    `precision`: one of "float32", "float64".
     """
     new = {v: _new_input(v, precision) for v in inputs}
     # What PyTensor makes of integers, as in log(2), depends on the configuration.

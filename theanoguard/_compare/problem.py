@@ -40,34 +40,17 @@ PAIR = "theanoguard_compared"
 
 @dataclass
 class Problem:
-    """A graph on plain inputs, and their values.
+    """A graph on plain inputs, and their values."""
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        Its inputs are the user's inputs and shared variables, its outputs those of the user and
-        then the new values of shared variables.
-    values : list
-        Of the inputs; nobody may change them.
-    names : list of str
-        Of the outputs.
-    shared : list of (type or None)
-        By input: the class of the shared variable, None for an input.
-    mutable : list of bool
-        By input: whether the function may work in it.
-    updates : dict of int to int
-        From inputs to the outputs that are their new values.
-    notes : list of str
-        What the user has to know of what is compared.
-    """
-
+    #: Its inputs are the user's inputs and shared variables, its outputs those of the user and then
+    #: the new values of shared variables.
     fgraph: FunctionGraph
-    values: list
-    names: list[str]
-    shared: list
-    mutable: list[bool]
-    updates: dict[int, int]
-    notes: list[str]
+    values: list  # of the inputs; nobody may change them
+    names: list[str]  # of the outputs
+    shared: list  # by input: the class of the shared variable, None for an input
+    mutable: list[bool]  # by input: whether the function may work in it
+    updates: dict[int, int]  # from inputs to the outputs that are their new values
+    notes: list[str]  # what the user has to know of what is compared
 
     def __post_init__(self) -> None:
         attach(self.fgraph)
@@ -162,18 +145,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled problem: a function of the values of the inputs, those of the problem by default.
-
-    Parameters
-    ----------
-    call : callable
-    fgraph : FunctionGraph
-        As it was compiled.
-    """
+    """A compiled problem: a function of the values of the inputs, those of the problem by default."""
 
     call: Callable[[Sequence[Any]], list]
     values: list
-    fgraph: FunctionGraph
+    fgraph: FunctionGraph  # as it was compiled
 
     def __call__(self, values: Sequence[Any] | None = None) -> list:
         return self.call(self.values if values is None else values)
@@ -189,10 +165,7 @@ class Drawn(Problem):
 class Reference(Replay):
     """The evaluation of a graph, which remembers what had to be computed.
 
-    Attributes
-    ----------
-    ran : dict of Apply to None
-        The nodes, in the order in which they were computed.
+    `ran`: the nodes, in the order in which they were computed.
     """
 
     def __init__(
@@ -240,10 +213,7 @@ def make_problem(
 
     `named` are the keyword arguments of a function's call.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For a graph or values that do not fit.
+    Raises ``TypeError``, ``ValueError``: for a graph or values that do not fit.
     """
     if isinstance(graph_or_function, Function):
         if not isinstance(inputs, Mapping | list | tuple | None):

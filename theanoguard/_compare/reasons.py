@@ -18,20 +18,11 @@ TF32 = 1e-2
 
 @dataclass(frozen=True)
 class Case:
-    """A variable that differs, with what it was computed from.
-
-    Parameters
-    ----------
-    op : Op or None
-    names : tuple of str
-        Of the variable, and of its operands.
-    expected, found : tuple
-        Their values; None for one that is not known.
-    """
+    """A variable that differs, with what it was computed from."""
 
     op: Any
-    names: tuple[str, ...]
-    expected: tuple[Any, ...]
+    names: tuple[str, ...]  # of the variable, and of its operands
+    expected: tuple[Any, ...]  # `expected`, `found`: their values; None for one that is not known
     found: tuple[Any, ...]
     device: str | None
 

@@ -27,23 +27,17 @@ from theanoguard._shown import brief
 from theanoguard._text import index_text
 from theanoguard.guard.pausing import twin_of, unguarded
 
-WORST = 4
-"""Elements of an output that are judged: those that differ most."""
+WORST = 4  # elements of an output that are judged: those that differ most
 
-LOST = 100
-"""A compiled value has lost digits if its error is so many times the error as written."""
+LOST = 100  # a compiled value has lost digits if its error is so many times the error as written
 
-CLOSE = 16
-"""Units in the last place that are no loss whatever the graph as written has."""
+CLOSE = 16  # units in the last place that are no loss whatever the graph as written has
 
-COARSE = 1e-3
-"""A larger relative error is another value, not lost digits."""
+COARSE = 1e-3  # a larger relative error is another value, not lost digits
 
-NEIGHBOURS = 4
-"""Inputs a few units in the last place away, at which lost digits are confirmed."""
+NEIGHBOURS = 4  # inputs a few units in the last place away, at which lost digits are confirmed
 
-FLIPS = 8
-"""Operands a few units in the last place away, at which a decision is looked at."""
+FLIPS = 8  # operands a few units in the last place away, at which a decision is looked at
 
 UNLIKELY = {*IN_PLACE, *FUSING, "insert_deepcopy"}
 """Rewrites that change no values, and that are not searched."""
@@ -161,15 +155,8 @@ def outcome(compiled: Compiled) -> list | Exception:
 class Judge:
     """Judges what a compiled graph returns.
 
-    Parameters
-    ----------
-    reference : Reference
-        Its evaluation as written.
-
-    Attributes
-    ----------
-    run : callable or None
-        Runs the compiled graph on other inputs.
+    - `reference`: its evaluation as written.
+    - `run`: runs the compiled graph on other inputs.
     """
 
     def __init__(self, problem: Problem, reference: Reference) -> None:

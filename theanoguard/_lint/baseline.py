@@ -11,29 +11,17 @@ from theanoguard._lint.finding import Finding
 
 @dataclass(frozen=True, order=True)
 class Accepted:
-    """A finding that is accepted: it holds as long as its line reads the same.
+    """A finding that is accepted: it holds as long as its line reads the same."""
 
-    Parameters
-    ----------
-    file : str
-        Relative to the folder of the baseline.
-    text : str
-        The line.
-    rule : str
-    """
-
-    file: str
-    text: str
+    file: str  # relative to the folder of the baseline
+    text: str  # the line
     rule: str
 
 
 class Baseline:
     """A file of accepted findings.
 
-    Parameters
-    ----------
-    path : Path
-        The file; it need not exist.
+    `path`: the file; it need not exist.
     """
 
     def __init__(self, path: Path) -> None:

@@ -166,8 +166,7 @@ class Bounds:
         return f"{left}{self.lo + 0.0:g}, {self.hi + 0.0:g}{right}{hole}"
 
 
-NOTHING = Bounds(INF, -INF)
-"""The bounds of no element at all: of memory that nobody has written."""
+NOTHING = Bounds(INF, -INF)  # the bounds of no element at all: of memory that nobody has written
 
 
 def _sum(a: float, b: float, unknown: float) -> float:

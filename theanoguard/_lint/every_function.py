@@ -49,8 +49,7 @@ _COMPILERS = tuple(
     for name in ("scan/op.py", "compile/builders.py", "compile/inner_function.py", "link/")
 )
 
-CALLS = 20
-"""Calls of a function whose inputs are remembered."""
+CALLS = 20  # calls of a function whose inputs are remembered
 
 
 class ModelCalled(BaseException):
@@ -60,10 +59,8 @@ class ModelCalled(BaseException):
 class Unlinked(PerformLinker):
     """Makes functions that cannot be called, without compiling anything.
 
-    Parameters
-    ----------
-    called : callable
-        Called with the values of the inputs, by variable, when the program calls the function.
+    `called`: called with the values of the inputs, by variable, when the program calls the
+    function.
     """
 
     def __init__(self, called: Callable[[dict], None]) -> None:
@@ -93,40 +90,20 @@ class Unlinked(PerformLinker):
 
 @dataclass
 class Seen:
-    """A graph that was compiled.
+    """A graph that was compiled."""
 
-    Parameters
-    ----------
-    inputs : list of Variable
-        Those that are shared as well.
-    outputs : list of Variable
-    updates : dict of Variable to Variable
-    values : dict of Variable to array
-        Of shared variables.
-    static : list of Static
-    mode : Mode or None
-    gradient : bool or None
-    examples : list of dict of Variable to value
-        The inputs of calls.
-    title : str
-        What messages call the function: the line that compiles it, and its name.
-    is_searched : bool
-        Whether the findings were asked for.
-    why_not : str
-        Why the function could not be searched, if so.
-    """
-
-    inputs: list[Variable]
+    inputs: list[Variable]  # those that are shared as well
     outputs: list[Variable]
     updates: dict[Variable, Variable]
-    values: dict[Variable, Any]
+    values: dict[Variable, Any]  # of shared variables
     static: list[Static]
     mode: Any
     gradient: bool | None
-    examples: list[dict[Variable, Any]] = field(default_factory=list)
+    examples: list[dict[Variable, Any]] = field(default_factory=list)  # the inputs of calls
+    #: What messages call the function: the line that compiles it, and its name.
     title: str = "a function"
-    is_searched: bool = False
-    why_not: str = ""
+    is_searched: bool = False  # whether the findings were asked for
+    why_not: str = ""  # why the function could not be searched, if so
 
     def call(self, values: dict[Variable, Any]) -> None:
         """Remember the inputs of a call."""
@@ -150,10 +127,7 @@ class Seen:
     def searchable(self, seconds: float = 0) -> Search | None:
         """Return a search for witnesses that has not run, None if there is nothing to search.
 
-        Raises
-        ------
-        NotSearched
-            If no values of its inputs can be made up.
+        Raises ``NotSearched``: if no values of its inputs can be made up.
         """
         return search_of(self.outputs, self.updates, self._asked(seconds))
 
@@ -186,12 +160,8 @@ class Seen:
 class LintedRun:
     """Lints every function that is compiled between `start` and its end.
 
-    Parameters
-    ----------
-    linked : bool
-        Whether the functions are compiled as well.
-    **settings
-        Of :func:`theanoguard._lint.lint_values`.
+    - `linked`: whether the functions are compiled as well.
+    - `**settings`: of :func:`theanoguard._lint.lint_values`.
     """
 
     def __init__(self, linked: bool = False, **settings: Any) -> None:
@@ -283,18 +253,9 @@ class LintedRun:
 class LintedSuite(LintedRun):
     """Lints the functions that the tests of a suite call, between the inputs of their calls.
 
-    Parameters
-    ----------
-    baseline : Baseline
-    seconds : float
-        How long each function is searched.
-
-    Attributes
-    ----------
-    new : dict of Accepted to Finding
-        The findings that the baseline does not hold.
-    met : set of Accepted
-        The findings that it holds.
+    - `seconds`: how long each function is searched.
+    - `new`: the findings that the baseline does not hold.
+    - `met`: the findings that it holds.
     """
 
     def __init__(self, baseline: Baseline, seconds: float) -> None:

@@ -26,37 +26,24 @@ from theanoguard._pytensor import Scan, is_numeric
 from theanoguard._pytensor.inner import thawed_graph
 from theanoguard.ops.asserts import Assert
 
-UNBOUNDED = 1e3
-"""The largest magnitude that is tried of an input which nothing bounds."""
+UNBOUNDED = 1e3  # the largest magnitude that is tried of an input which nothing bounds
 
 LARGE, SMALL = (3.0, 7.0), (-150.0, -10.0)
 """Logarithms of other magnitudes that are tried of an input in float64 that nothing bounds."""
 
-LENGTH = 3
-"""Of an axis whose length nothing tells."""
+LENGTH = 3  # of an axis whose length nothing tells
 
 
 @dataclass(frozen=True)
 class Range:
-    """The values that an input may have.
-
-    Parameters
-    ----------
-    lo, hi : float
-    shape : tuple of int
-    dtype : str
-    examples : tuple of ndarray
-        Values that it had, or that a model draws.
-    is_free : bool
-        Whether nothing bounds the input.
-    """
+    """The values that an input may have."""
 
     lo: float
     hi: float
     shape: tuple[int, ...]
     dtype: str
-    examples: tuple[np.ndarray, ...] = ()
-    is_free: bool = False
+    examples: tuple[np.ndarray, ...] = ()  # values that it had, or that a model draws
+    is_free: bool = False  # whether nothing bounds the input
 
     def clip(self, value: Any) -> np.ndarray:
         """Return a value of this dtype within the range; a number fills the shape."""
@@ -74,16 +61,10 @@ class Range:
 
 @dataclass
 class Evidence:
-    """What is known of the inputs of a graph.
-
-    Parameters
-    ----------
-    ranges : dict of Variable to Range
-    constants : tuple of float
-        Numbers of the graph, near which its behaviour may change.
-    """
+    """What is known of the inputs of a graph."""
 
     ranges: dict[Variable, Range]
+    #: Numbers of the graph, near which its behaviour may change.
     constants: tuple[float, ...] = field(default=())
 
     def candidates(self, seed: int, count: int) -> Iterator[Mapping[Variable, np.ndarray]]:
@@ -181,14 +162,8 @@ def find_evidence(
 ) -> Evidence:
     """Return the evidence for the inputs of a graph.
 
-    Parameters
-    ----------
-    inputs : sequence of Variable
-    outputs : sequence of Variable
-    bounds : mapping of Variable to Bounds
-        What the user says of them.
-    examples : sequence of mapping of Variable to value
-        Calls that were made, or draws of a model.
+    - `bounds`: what the user says of them.
+    - `examples`: calls that were made, or draws of a model.
     """
     nodes = list(toposort(list(outputs)))
     asserted = _asserted(nodes)

@@ -76,25 +76,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Static:
-    """A finding of a rule, with the variable that it speaks of.
-
-    Parameters
-    ----------
-    finding : Finding
-    variable : Variable
-    is_own : bool
-        Whether the user's code has built the operation, or called what has built it.
-    around : tuple of Apply
-        The nodes whose inner graphs the variable lies in, outermost first.
-    key : str or None
-        The hint that says what to write.
-    """
+    """A finding of a rule, with the variable that it speaks of."""
 
     finding: Finding
     variable: Any
+    #: Whether the user's code has built the operation, or called what has built it.
     is_own: bool = True
+    #: The nodes whose inner graphs the variable lies in, outermost first.
     around: tuple[Any, ...] = ()
-    key: str | None = None
+    key: str | None = None  # the hint that says what to write
 
 
 _COMMENT = re.compile(r"#\s*theanoguard:\s*ignore(?:\[([^\]]*)\])?")

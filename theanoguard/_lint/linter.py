@@ -186,20 +186,9 @@ def lint_values(
 ) -> list[Static]:
     """:func:`lint`, for a graph the values of whose shared variables are given.
 
-    Parameters
-    ----------
-    outputs : list of Variable
-    updates : dict of Variable to Variable
-    values : dict of Variable to array
-    params, bounds, shared_values, gradient, ignore
-        As for :func:`lint`.
-    ranges : dict of Variable to Bounds, optional
-        What other evidence says of inputs.
-
-    Returns
-    -------
-    list of Static
-        Also of rules that are switched off.
+    - `params`, `bounds`, `shared_values`, `gradient`, `ignore`: as for :func:`lint`.
+    - `ranges`: what other evidence says of inputs.
+    - Returns: also of rules that are switched off.
     """
     ignore = [ignore] if isinstance(ignore, str) else list(ignore)
     if unknown := [rule for rule in ignore if rule not in RULES]:

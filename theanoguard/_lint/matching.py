@@ -28,46 +28,25 @@ from theanoguard.explain.advice.hints import GENERAL, advice
 from theanoguard.guard.pausing import twin_of, without_watchers
 from theanoguard.operations.names import op_name
 
-SECONDS = 3.0
-"""How long lint searches one graph for inputs."""
+SECONDS = 3.0  # how long lint searches one graph for inputs
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is known of the inputs, and how the function is compiled.
-
-    Parameters
-    ----------
-    bounds : dict of Variable to Bounds
-    examples : list of mapping of Variable to value
-    gradient : bool or None
-        As for :func:`~theanoguard.lint`.
-    mode : str or Mode or None
-    seconds : float
-    seed : int
-    compile : callable
-        As ``pytensor.function``.
-    watched : callable or None
-        From the results of a call to the positions of those that must be finite.
-    infinite_is_bad : bool
-        Whether an infinity that the formula has is a fault.
-    names : sequence of str
-        Of the results.
-    everything : bool
-        Whether to look for what fails on other backends as well.
-    """
+    """What is known of the inputs, and how the function is compiled."""
 
     bounds: Mapping[Variable, Bounds] = field(default_factory=dict)
     examples: Sequence[Mapping[Variable, Any]] = ()
-    gradient: bool | None = None
+    gradient: bool | None = None  # as for :func:`~theanoguard.lint`
     mode: Any = None
     seconds: float = SECONDS
     seed: int = 0
-    compile: Callable[..., Any] = pytensor.function
+    compile: Callable[..., Any] = pytensor.function  # as ``pytensor.function``
+    #: From the results of a call to the positions of those that must be finite.
     watched: Watched | None = None
-    infinite_is_bad: bool = True
-    names: Sequence[str] = ()
-    everything: bool = False
+    infinite_is_bad: bool = True  # whether an infinity that the formula has is a fault
+    names: Sequence[str] = ()  # of the results
+    everything: bool = False  # whether to look for what fails on other backends as well
 
 
 class NotSearched(ValueError):
@@ -105,10 +84,8 @@ def witnessed(
 ) -> list[Finding]:
     """Search a graph, and return the findings, those with a witness first.
 
-    Raises
-    ------
-    NotSearched
-        If the graph fails at every input that was tried, or takes inputs that are no arrays.
+    Raises ``NotSearched``: if the graph fails at every input that was tried, or takes inputs that
+    are no arrays.
     """
     search = search_of(outputs, updates, asked)
     if search is None:
@@ -147,10 +124,7 @@ def search_of(
 ) -> Search | None:
     """Return the search for a graph, or None if it computes nothing.
 
-    Raises
-    ------
-    NotSearched
-        If no values of its inputs can be made up.
+    Raises ``NotSearched``: if no values of its inputs can be made up.
     """
     plain = without_watchers([*outputs, *updates.values()])
     computed = map(_unwrapped, unlabelled(plain))
@@ -307,8 +281,7 @@ def _formula_for(fault: Fault, blamed: Sequence[Any], program: Program) -> str |
     return next((f"{code} in place of {old}" for code, old in filter(None, found)), None)
 
 
-FORMULA_SECONDS = 0.5
-"""Processor time that the search for the formula of a finding may take."""
+FORMULA_SECONDS = 0.5  # processor time that the search for the formula of a finding may take
 
 _UNFORESEEN = {
     "overflow": ("overflow", "{op} overflows"),
@@ -379,9 +352,7 @@ def _without_witness(one: Static, search: Search) -> str:
 def ensure_ran(search: Search) -> None:
     """Check that a search has computed something.
 
-    Raises
-    ------
-    NotSearched
+    Raises ``NotSearched``.
     """
     if not search.tried and search.error is None:
         raise NotSearched("lint() had no time to try an input.\nRaise seconds=.")

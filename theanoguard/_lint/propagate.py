@@ -53,17 +53,13 @@ def is_softmax(op: Op) -> bool:
     return type(op).__name__ in ("Softmax", "SoftmaxWithBias")
 
 
-BoundsOf = Mapping[Variable, Bounds]
-"""The bounds of the variables of a graph."""
+BoundsOf = Mapping[Variable, Bounds]  # the bounds of the variables of a graph
 
 
 class GraphBounds(Mapping[Variable, Bounds]):
     """The bounds of the variables of a graph, worked out when asked for.
 
-    Parameters
-    ----------
-    known : dict of Variable to Bounds
-        What is known of inputs and shared variables.
+    `known`: what is known of inputs and shared variables.
     """
 
     def __init__(self, known: BoundsOf | None = None) -> None:
@@ -586,19 +582,7 @@ _MIRRORED = {ps.LT: ps.GT, ps.LE: ps.GE, ps.GT: ps.LT, ps.GE: ps.LE, ps.EQ: ps.E
 
 
 def implied(condition: Variable, truth: bool, variable: Variable, bounds: BoundsOf) -> Bounds:
-    """What it says of a variable that a condition holds, or does not, element by element.
-
-    Parameters
-    ----------
-    condition : Variable
-    truth : bool
-    variable : Variable
-    bounds : mapping of Variable to Bounds
-
-    Returns
-    -------
-    Bounds
-    """
+    """What it says of a variable that a condition holds, or does not, element by element."""
     condition = viewed(condition)
     node = condition.owner
     if node is None:
@@ -673,15 +657,7 @@ def inner_bounds(node: Apply, bounds: BoundsOf) -> GraphBounds:
 
     A state is followed for a few steps; an end that still moves is given up.
 
-    Parameters
-    ----------
-    node : Apply
-    bounds : mapping of Variable to Bounds
-        Of the graph around it.
-
-    Returns
-    -------
-    GraphBounds
+    `bounds`: mapping of Variable to Bounds of the graph around it.
     """
     graph = node.op.fgraph
     if not isinstance(node.op, Scan):

@@ -38,23 +38,12 @@ HUGE_SUM = 2**20
 
 @dataclass(frozen=True)
 class Found:
-    """The finding of a rule at a node.
+    """The finding of a rule at a node."""
 
-    Parameters
-    ----------
-    variable : Variable
-        What is to blame; its line is that of the finding.
-    why : str
-    write : str
-        What to write instead.
-    key : str or None
-        The hint that says this.
-    """
-
-    variable: Variable
+    variable: Variable  # what is to blame; its line is that of the finding
     why: str
-    write: str
-    key: str | None = None
+    write: str  # what to write instead
+    key: str | None = None  # the hint that says this
 
 
 @brief
@@ -86,23 +75,13 @@ Hint = Callable[[Bounds, Apply], str | None]
 
 @dataclass(frozen=True)
 class Risk:
-    """What is said of an operand that may leave the domain of an operation.
+    """What is said of an operand that may leave the domain of an operation."""
 
-    Parameters
-    ----------
-    rule : str
-        Name of the rule that reports it.
-    hint : callable
-        From the operand's bounds and the node to the key of a hint; None where there is none.
-    domain : Domain
-        Where the value is sound.
-    edge : str
-        Where the value is sound, and the gradient is not: the ends of the domain, if given.
-    """
-
-    rule: str
+    rule: str  # name of the rule that reports it
+    #: From the operand's bounds and the node to the key of a hint; None where there is none.
     hint: Hint
-    domain: Domain
+    domain: Domain  # where the value is sound
+    #: Where the value is sound, and the gradient is not: the ends of the domain, if given.
     edge: str = ""
 
     @property

@@ -23,23 +23,13 @@ from theanoguard.operations.names import op_name
 class GraphView:
     """A graph with the bounds of its variables.
 
-    Parameters
-    ----------
-    outputs : list of Variable
-    bounds : mapping of Variable to Bounds
-    gradient : bool or None
-        Whether the graph is, or will be, differentiated; None: if it holds nodes made by
-        ``grad``, then where they are, and else everywhere.
-    updates : dict of Variable to Variable
-        New values of shared variables, computed with the outputs.
-    params : list of Variable
-        What is to be learnt.
-    values : dict of Variable to array
-        Known values of shared variables.
-    node : Apply or None
-        That inside of which the graph is.
-    outer : GraphView or None
-        The graph of that node.
+    - `gradient`: whether the graph is, or will be, differentiated; None: if it holds nodes made by
+      ``grad``, then where they are, and else everywhere.
+    - `updates`: new values of shared variables, computed with the outputs.
+    - `params`: what is to be learnt.
+    - `values`: known values of shared variables.
+    - `node`: Apply or None that inside of which the graph is.
+    - `outer`: the graph of that node.
     """
 
     def __init__(

@@ -42,17 +42,13 @@ from theanoguard._text import number_text
 from theanoguard.guard.pausing import unguarded
 from theanoguard.operations.names import op_name
 
-CANDIDATES = 60
-"""Random inputs that are tried."""
+CANDIDATES = 60  # random inputs that are tried
 
-WIDE = 16
-"""Inputs of larger magnitudes that are tried, for faults of the arithmetic alone."""
+WIDE = 16  # inputs of larger magnitudes that are tried, for faults of the arithmetic alone
 
-CLIMBS = 60
-"""Steps towards the place where one operation fails."""
+CLIMBS = 60  # steps towards the place where one operation fails
 
-ELEMENTS = 3
-"""Bad elements of an output that are judged."""
+ELEMENTS = 3  # bad elements of an output that are judged
 
 AGAIN = 20
 """Further bad elements of a fault that are judged, where the first has no finite exact value."""
@@ -126,25 +122,14 @@ def _array_text(value: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class Fault:
-    """A witness with the operation that made the bad value.
-
-    Parameters
-    ----------
-    witness : Witness
-    variable : Variable
-        The result of that operation, in the graph as it was written or as it was rewritten.
-    provenance : Provenance
-    by_rewriting : bool
-        Whether the graph as it was written is finite there.
-    values : dict of Variable to ndarray
-        The inputs.
-    """
+    """A witness with the operation that made the bad value."""
 
     witness: Witness
+    #: The result of that operation, in the graph as it was written or as it was rewritten.
     variable: Any
     provenance: Provenance
-    by_rewriting: bool
-    values: Mapping[Variable, np.ndarray] = field(repr=False)
+    by_rewriting: bool  # whether the graph as it was written is finite there
+    values: Mapping[Variable, np.ndarray] = field(repr=False)  # the inputs
 
     @property
     def line(self) -> SourceLine | None:
@@ -166,28 +151,15 @@ _now = time.thread_time
 
 @dataclass
 class Program:
-    """What is compiled: outputs and gradients of a graph, and how.
-
-    Parameters
-    ----------
-    inputs : list of Variable
-    outputs : list of Variable
-    names : list of str
-        Of the outputs.
-    mode : Mode or str or None
-        The user's mode.
-    compile : callable
-        As ``pytensor.function``.
-    watched : callable or None
-        From the results of a call to the positions of those that must be finite.  By default, all
-        must be.
-    """
+    """What is compiled: outputs and gradients of a graph, and how."""
 
     inputs: list[Variable]
     outputs: list[Variable]
-    names: list[str]
-    mode: Any = None
-    compile: Compile = pytensor.function
+    names: list[str]  # of the outputs
+    mode: Any = None  # the user's mode
+    compile: Compile = pytensor.function  # as ``pytensor.function``
+    #: From the results of a call to the positions of those that must be finite.  By default, all
+    #: must be.
     watched: Watched | None = None
 
     def compiled(self, mode: Any) -> Callable[..., list[Any]]:
@@ -338,26 +310,15 @@ _FLUSHING = _FlushingKernels("py")
 
 @dataclass
 class Search:
-    """The search for witnesses of a program.
-
-    Parameters
-    ----------
-    program : Program
-    evidence : Evidence
-    seconds : float
-        The processor's time that it may take.
-    seed : int
-    infinite_is_bad : bool
-        Whether an infinity that the formula has is a fault, and -inf for a number below all others.
-    searches_flushed : bool
-        Whether to note as `flushed` what fails only on backends that flush subnormal numbers.
-    """
+    """The search for witnesses of a program."""
 
     program: Program
     evidence: Evidence
-    seconds: float
+    seconds: float  # the processor's time that it may take
     seed: int = 0
+    #: Whether an infinity that the formula has is a fault, and -inf for a number below all others.
     infinite_is_bad: bool = True
+    #: Whether to note as `flushed` what fails only on backends that flush subnormal numbers.
     searches_flushed: bool = False
     faults: dict[Any, Fault] = field(default_factory=dict)
     flushed: dict[Any, Fault] = field(default_factory=dict)

@@ -56,10 +56,8 @@ class MeasuredFunction(WatchedFunction):
     def _report(self, found: Precision, problem: Problem, computed: Sequence[Any]) -> None:
         """Report each output that has lost digits, as the policy says.
 
-        Raises
-        ------
-        GuardError
-            If that is the action.  Shared variables have their values from before the call.
+        Raises ``GuardError``: if that is the action.  Shared variables have their values from
+        before the call.
         """
         guard = self.vm.guard
         try:

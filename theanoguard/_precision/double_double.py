@@ -19,11 +19,9 @@ DOUBLED = np.dtype([("hi", "f8"), ("lo", "f8"), ("err", "f8")])
 UNIT = 2.0**-90
 """The relative error of one operation: 2**-104 for a sum, and 2**-95 for an exponential."""
 
-TINY = 1e-321
-"""The absolute error where a term underflows."""
+TINY = 1e-321  # the absolute error where a term underflows
 
-LARGEST = 1e290
-"""Beyond this, splitting a number may overflow."""
+LARGEST = 1e290  # beyond this, splitting a number may overflow
 
 
 class Pair(NamedTuple):
@@ -179,8 +177,7 @@ def _chosen(a: Pair, b: Pair, is_first: Any) -> Pair:
 # Functions
 
 
-STEPS = 256
-"""The exponentials of multiples of 1/256 are in a table."""
+STEPS = 256  # the exponentials of multiples of 1/256 are in a table
 
 
 @cache

@@ -28,8 +28,7 @@ from theanoguard._precision.evaluations import Log, Written, execution_of
 from theanoguard._pytensor import IfElse, increment_ops
 from theanoguard.operations.moving import taking
 
-BITS = 160
-"""Of the balls for operations that have no formula here."""
+BITS = 160  # of the balls for operations that have no formula here
 
 
 def _summed(first: Pair, *others: Pair) -> Pair:
@@ -72,8 +71,7 @@ FORMULAS: dict[type, Callable[..., Pair | None]] = {
 
 FOLDS = {ps.Add: dd.add, ps.Mul: dd.mul, ps.ScalarMaximum: dd.maximum, ps.ScalarMinimum: dd.minimum}
 VIEWS = (DimShuffle, Reshape, Subtensor)
-CHUNK = 1 << 16
-"""Products of two elements that a matrix product makes at once."""
+CHUNK = 1 << 16  # products of two elements that a matrix product makes at once
 
 
 class Doubled(Written):
@@ -81,14 +79,8 @@ class Doubled(Written):
 
     Floats are computed again.  Integers, comparisons and steps keep the values of the call.
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-    inputs : mapping of Variable to value
-    fixed : mapping of Execution to list of value
-        What the call decided.
-    context : Context
-        Holds the limit on the work in balls.
+    - `fixed`: what the call decided.
+    - `context`: holds the limit on the work in balls.
     """
 
     def __init__(
@@ -290,22 +282,10 @@ def certain_errors(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return bounds on the relative errors of outputs, and their true values.
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-    inputs : mapping of Variable to value
-    written : mapping of Execution to list of value
-        What the graph computed as it was written.
-    outputs : list of Variable
-    computed : list of ndarray
-        The values that are judged.
-    context : Context
-
-    Returns
-    -------
-    list of (ndarray, ndarray)
-        For each output: the bound for each element, which is infinite where double-double leaves
-        it open, and the true values as double-double numbers.
+    - `written`: what the graph computed as it was written.
+    - `computed`: the values that are judged.
+    - Returns: for each output: the bound for each element, which is infinite where double-double
+      leaves it open, and the true values as double-double numbers.
     """
     fixed = {
         key: values

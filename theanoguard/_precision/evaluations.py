@@ -41,12 +41,7 @@ def execution_of(replay: Replay, node: Apply) -> Execution:
 class Written(Replay):
     """The graph as written in its own precision.
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-    inputs : mapping of Variable to value
-    fixed : mapping of Execution to list of value, optional
-        Executions whose results are given.
+    `fixed`: executions whose results are given.
     """
 
     def __init__(
@@ -142,12 +137,7 @@ class True64:
     ) -> tuple[list[np.ndarray], Log]:
         """Return the true outputs, and those of each execution.
 
-        Parameters
-        ----------
-        inputs : mapping of Variable to value
-        outputs : list of Variable
-        shift : callable, optional
-            Moves an array of floats within their rounding.
+        `shift`: moves an array of floats within their rounding.
         """
         wide = {}
         for variable, value in inputs.items():
@@ -160,8 +150,7 @@ class True64:
         return [np.asarray(replay[v]) for v in outputs], log
 
 
-BITS = (192, 448, 1472)
-"""Of the exact values: more of them are tried where digits are missing."""
+BITS = (192, 448, 1472)  # of the exact values: more of them are tried where digits are missing
 
 
 class TrueExact:

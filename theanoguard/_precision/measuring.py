@@ -49,8 +49,7 @@ from theanoguard.guard.pausing import twin_of, unguarded
 from theanoguard.operations.names import op_name
 from theanoguard.testvalue import arguments_of
 
-SEARCH_SECONDS = 1.0
-"""Processor time that the search for the remedy of a loss may take."""
+SEARCH_SECONDS = 1.0  # processor time that the search for the remedy of a loss may take
 
 TOLERATED = {"float16": 16, "float32": 512, "float64": 8192}
 """Relative errors of so many units of rounding are no loss: they add up in any long program."""
@@ -58,14 +57,12 @@ TOLERATED = {"float16": 16, "float32": 512, "float64": 8192}
 SENSITIVE = 8
 """An error is the inputs' if their rounding alone changes the result by so many times less."""
 
-SHIFTS = 3
-"""Inputs within rounding of the given ones, at which the true result is computed."""
+SHIFTS = 3  # inputs within rounding of the given ones, at which the true result is computed
 
 ONE_BY_ONE = 100
 """So many executions are tried one by one; of more, the half in which the loss lies."""
 
-OPERATIONS = 4
-"""Operations that are named for one output."""
+OPERATIONS = 4  # operations that are named for one output
 
 WORK = 20_000_000.0
 SECONDS = 30.0
@@ -135,15 +132,9 @@ def measured(
 ) -> Precision:
     """Return the digits of the outputs of a call.
 
-    Parameters
-    ----------
-    problem : Problem
-    computed : list or None
-        What a function has computed for each output; None measures the graph as written.
-    mode : Mode or None
-        Its mode.
-    work, seconds : float
-        As for :func:`precision`.
+    - `computed`: what a function has computed for each output; None measures the graph as written.
+    - `mode`: its mode.
+    - `work`, `seconds`: as for :func:`precision`.
     """
     budget = Budget(work, seconds)
     notes = list(problem.notes)

@@ -25,18 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run a program up to where it samples a model, and print what the check of its models finds.
 
-    Returns
-    -------
-    int
-        The exit status: 1 for findings, 0 for none, 2 for a program that fails or builds no model,
-        and if a part of a check has failed.
-
-    Raises
-    ------
-    ValueError
-        Without a program, or without PyMC.
-    OSError
-        When it cannot be read.
+    - Returns: the exit status: 1 for findings, 0 for none, 2 for a program that fails or builds no
+      model, and if a part of a check has failed.
+    - Raises ``ValueError``: without a program, or without PyMC.
+    - Raises ``OSError``: when it cannot be read.
     """
     if not arguments.script:
         raise ValueError("no program.\nName a file.")

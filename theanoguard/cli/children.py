@@ -14,12 +14,8 @@ from theanoguard.shim.install import offer_theano
 def set_up(numpy_names: bool, python_names: bool, guard: dict[str, Any] | None) -> None:
     """Let ``import theano`` import the shim.
 
-    Parameters
-    ----------
-    numpy_names, python_names : bool
-        Whether to restore old names.
-    guard : dict or None
-        Arguments of :class:`guarding`, to guard every function.
+    - `numpy_names`, `python_names`: whether to restore old names.
+    - `guard`: arguments of :class:`guarding`, to guard every function.
     """
     if numpy_names:
         numpy_compat.install()
@@ -36,15 +32,8 @@ def set_up_children(**settings: Any) -> Callable[[], None]:
 
     A process that is forked has all that its parent has.
 
-    Parameters
-    ----------
-    **settings
-        Arguments of :func:`set_up`.
-
-    Returns
-    -------
-    callable
-        Undoes this.
+    - `**settings`: arguments of :func:`set_up`.
+    - Returns: undoes this.
     """
     code = f"from {__name__} import set_up_child; set_up_child({settings!r}); "
 

@@ -50,8 +50,7 @@ WARNING: Status = "warning"
 PROBLEM: Status = "problem"
 MARKS: dict[Status, str] = {OK: " ", WARNING: "!", PROBLEM: "X"}
 
-SCHEMA = "theanoguard.doctor/1"
-"""Name and version of what ``--json`` prints."""
+SCHEMA = "theanoguard.doctor/1"  # name and version of what ``--json`` prints
 
 LITTLE_SPACE = 256 << 20  # bytes; a compile directory in use holds tens to hundreds of MiB
 

@@ -62,16 +62,10 @@ class Change:
 
 @dataclass
 class Edit:
-    """A file that is to be changed.
-
-    Parameters
-    ----------
-    content : bytes
-        As it is in the file.
-    """
+    """A file that is to be changed."""
 
     path: Path
-    content: bytes
+    content: bytes  # as it is in the file
     changed: dict[int, str] = field(default_factory=dict)
 
     @classmethod
@@ -158,10 +152,7 @@ class Edit:
     def write(self) -> None:
         """Replace the file, unless it has changed since it was read.
 
-        Raises
-        ------
-        ValueError
-            If it has.
+        Raises ``ValueError``: if it has.
         """
         if self.path.read_bytes() != self.content:
             raise ValueError(
@@ -194,8 +185,7 @@ def _is_python(source: str) -> bool:
 
 # ---------------------------------------------------------------- from faults to changes
 
-Repair = tuple[Change, ...]
-"""The changes that repair one fault, which are made together."""
+Repair = tuple[Change, ...]  # the changes that repair one fault, which are made together
 
 
 def repairs_by_lint(
@@ -347,18 +337,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run a program, and print or make the changes.
 
-    Returns
-    -------
-    int
-        The exit status: 1 if there are changes that were not written, 2 for a program that fails
-        or compiles nothing, and if a function could not be searched, else 0.
-
-    Raises
-    ------
-    ValueError
-        Without a program, or if a file has changed meanwhile.
-    OSError
-        When a file cannot be read or written.
+    - Returns: the exit status: 1 if there are changes that were not written, 2 for a program that
+      fails or compiles nothing, and if a function could not be searched, else 0.
+    - Raises ``ValueError``: without a program, or if a file has changed meanwhile.
+    - Raises ``OSError``: when a file cannot be read or written.
     """
     if not arguments.script:
         raise ValueError("no program.\nName a file.")

@@ -98,18 +98,10 @@ def add_search(
 def run(arguments: argparse.Namespace) -> int:
     """Run a program as far as it has to, and print what was found.
 
-    Returns
-    -------
-    int
-        The exit status: 1 for findings, 0 for none, 2 for a program that fails or compiles nothing,
-        and if a function could not be searched.
-
-    Raises
-    ------
-    ValueError
-        Without a program.
-    OSError
-        When it cannot be read.
+    - Returns: the exit status: 1 for findings, 0 for none, 2 for a program that fails or compiles
+      nothing, and if a function could not be searched.
+    - Raises ``ValueError``: without a program.
+    - Raises ``OSError``: when it cannot be read.
     """
     if not arguments.script:
         raise ValueError("no program.\nName a file.")
@@ -269,10 +261,7 @@ def compiled_by(script: Sequence[str], number: int) -> Any:
     `script`: the program and its arguments.
     `number`: which of the functions that it compiles, from 0.
 
-    Raises
-    ------
-    ValueError
-        If the program compiles fewer functions.
+    Raises ``ValueError``: if the program compiles fewer functions.
     """
     made: list[Any] = []
 

@@ -16,20 +16,14 @@ class Command:
     """A sub-command.
 
     Its module is imported only for this command, since most of them need PyTensor.
-
-    Parameters
-    ----------
-    module : str
-        It has ``add_arguments(parser)``, which adds the command's arguments, and
-        ``run(arguments)``, which runs it and returns the exit status, or a function that does the
-        rest and returns the status.  An ``OSError`` or a ``ValueError`` from ``run`` is bad input:
-        its message is printed, and the status is 2.
-    help : str
-        One line.
     """
 
+    #: It has ``add_arguments(parser)``, which adds the command's arguments, and ``run(arguments)``,
+    #: which runs it and returns the exit status, or a function that does the rest and returns the
+    #: status.  An ``OSError`` or a ``ValueError`` from ``run`` is bad input: its message is
+    #: printed, and the status is 2.
     module: str
-    help: str
+    help: str  # one line
 
     def load(self) -> ModuleType:
         """Return the module."""
@@ -70,8 +64,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n`{self.prog} --help` lists the options.\n")
 
 
-INTERRUPTED = 130
-"""The exit status after Ctrl-C, as a shell has it."""
+INTERRUPTED = 130  # the exit status after Ctrl-C, as a shell has it
 
 
 def make_parser(argv: list[str]) -> Parser:

@@ -31,11 +31,9 @@ from theanoguard._steps import first_line
 from theanoguard.cli.lint import run_beside
 from theanoguard.shim.install import install_theano
 
-POINTS = 24
-"""Inputs at which a function is evaluated: as many known ones as others, at most."""
+POINTS = 24  # inputs at which a function is evaluated: as many known ones as others, at most
 
-ELEMENTS = 1_000_000
-"""Numbers in all inputs of one function, at most."""
+ELEMENTS = 1_000_000  # numbers in all inputs of one function, at most
 
 Point = Mapping[str, Any]
 """The values of the inputs and shared variables of a function, by a key of the program's."""
@@ -47,12 +45,8 @@ Witnesses = dict[int, list[Mapping[Variable, Any]]]
 class BuiltRun(LintedRun):
     """Notes every function that a program builds, up to the last one that is asked for.
 
-    Parameters
-    ----------
-    linked : bool
-        Whether the functions are compiled as well.
-    count : int or None
-        How many functions are asked for; None for all.
+    - `linked`: whether the functions are compiled as well.
+    - `count`: how many functions are asked for; None for all.
     """
 
     def __init__(self, linked: bool, count: int | None = None) -> None:
@@ -71,39 +65,21 @@ class BuiltRun(LintedRun):
 
 @dataclass(frozen=True)
 class Request:
-    """What the other process is asked.
+    """What the other process is asked."""
 
-    Parameters
-    ----------
-    script : list of str
-        The program and its arguments.
-    files : dict of str to bytes
-        What stands in the edited files.
-    theano, linked : bool
-    points : list of list of Point
-        By function.
-    """
-
-    script: list[str]
-    files: dict[str, bytes]
+    script: list[str]  # the program and its arguments
+    files: dict[str, bytes]  # what stands in the edited files
     theano: bool
     linked: bool
-    points: list[list[Point]]
+    points: list[list[Point]]  # by function
 
 
 @dataclass(frozen=True)
 class Built:
-    """A function of the edited program.
+    """A function of the edited program."""
 
-    Parameters
-    ----------
-    text : str
-        Its graph.
-    results : list of (list or str)
-        For each point the outputs, or the error of the evaluation.
-    """
-
-    text: str
+    text: str  # its graph
+    #: For each point the outputs, or the error of the evaluation.
     results: list[list[Any] | str] = field(default_factory=list)
 
 
@@ -208,15 +184,7 @@ def _results(seen: Seen, search: Search, point: Point) -> list[Any] | str:
 
 @dataclass
 class Functions:
-    """The functions of the program as it is.
-
-    Parameters
-    ----------
-    seen : list of Seen
-    script : list of str
-    theano, linked : bool
-    witnesses : Witnesses
-    """
+    """The functions of the program as it is."""
 
     seen: list[Seen]
     script: list[str]
@@ -253,10 +221,7 @@ class Functions:
     def why_not(self, files: Mapping[Path, bytes]) -> str:
         """Return why edited files must not be written, "" if they may.
 
-        Parameters
-        ----------
-        files : dict of Path to bytes
-            What stands in the edited files.
+        `files`: what stands in the edited files.
         """
         request = Request(
             self.script,

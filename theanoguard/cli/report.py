@@ -25,8 +25,7 @@ from theanoguard.view.inspecting import page
 
 KINDS = ("nan", "inf", "big", "digits")
 
-BINS = 40
-"""Columns of a histogram over calls."""
+BINS = 40  # columns of a histogram over calls
 
 LEVELS = " .:-=+*#"
 """Its heights: characters that every terminal has."""
@@ -34,8 +33,7 @@ LEVELS = " .:-=+*#"
 LAST_FOLLOWED = 10
 """How many of the events that are there ``--follow`` shows first, unless ``--last`` says so."""
 
-POLL_SECONDS = 0.5
-"""How long ``--follow`` waits before it reads the log again."""
+POLL_SECONDS = 0.5  # how long ``--follow`` waits before it reads the log again
 
 
 # -- which events
@@ -48,10 +46,7 @@ def call_range(text: str) -> tuple[int, int | None]:
 
     `text`: "5", "5..9", "5.." or "..9".
 
-    Raises
-    ------
-    argparse.ArgumentTypeError
-        If it is none of these.
+    Raises ``argparse.ArgumentTypeError``: if it is none of these.
 
     Examples
     --------
@@ -103,20 +98,13 @@ def is_wanted(
 ) -> bool:
     """Whether an event passes a filter.
 
-    Parameters
-    ----------
-    line : SourceLine or None
-        The user's line, where it is known.
-    kinds : collection of str, or None
-        Any of "nan", "inf" and "big".
-    node : str or None
-        A shell pattern that fits somewhere in the node as it is printed, or in its expression.
-    variable : str or None
-        A shell pattern that fits the whole name.
-    calls : tuple of (int, int or None), or None
-        First and last call.
-    source : str or None
-        A shell pattern that fits somewhere in ``file:line in function: text``.
+    - `line`: the user's line, where it is known.
+    - `kinds`: any of "nan", "inf" and "big".
+    - `node`: a shell pattern that fits somewhere in the node as it is printed, or in its
+      expression.
+    - `variable`: a shell pattern that fits the whole name.
+    - `calls`: first and last call.
+    - `source`: a shell pattern that fits somewhere in ``file:line in function: text``.
     """
     return (
         (not kinds or event.kind in kinds)
@@ -146,15 +134,9 @@ def is_of(entry: LogEntry, worker: str | None = None, task: str | None = None) -
 
 @dataclass
 class Group:
-    """Events of one kind from one operation.
+    """Events of one kind from one operation."""
 
-    Parameters
-    ----------
-    entries : list of LogEntry
-        In the order of time.
-    """
-
-    entries: list[LogEntry]
+    entries: list[LogEntry]  # in the order of time
 
     @property
     def example(self) -> LogEntry:
@@ -180,10 +162,7 @@ def groups_of(entries: Iterable[LogEntry]) -> list[Group]:
 def histogram(calls: Iterable[int], first: int, last: int) -> str:
     """Return how often calls occur between two calls, as one character for each part.
 
-    Returns
-    -------
-    str
-        At most :data:`BINS` characters; only a part without any event is blank.
+    Returns: str at most :data:`BINS` characters; only a part without any event is blank.
 
     Examples
     --------
@@ -238,27 +217,15 @@ def _plain(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Renderer:
-    """Writes events as text.
+    """Writes events as text."""
 
-    Parameters
-    ----------
-    lines : dict of tuple to SourceLine
-        What :func:`lines_of` gave.
-    short : bool
-        Whether to leave out the explanations, except for the user's line.
-    color : bool
-        Whether to use the terminal's colours.
-    numbers : dict of str to int
-        The number of each header, if the events have several.
-    explained : dict of tuple to LogEntry
-        What :func:`explained_of` gave.  The explanation of a cause follows the facts of an event
-        that has none.
-    """
-
-    lines: Mapping[Place, SourceLine]
-    short: bool = False
-    color: bool = False
+    lines: Mapping[Place, SourceLine]  # what :func:`lines_of` gave
+    short: bool = False  # whether to leave out the explanations, except for the user's line
+    color: bool = False  # whether to use the terminal's colours
+    #: The number of each header, if the events have several.
     numbers: Mapping[str, int] = field(default_factory=dict)
+    #: What :func:`explained_of` gave.  The explanation of a cause follows the facts of an event
+    #: that has none.
     explained: Mapping[Cause, LogEntry] = field(default_factory=dict)
 
     def entry(self, entry: LogEntry, explained: LogEntry | None) -> str:
@@ -349,12 +316,9 @@ def count(
 
     `lines`: what :func:`lines_of` gave; by default it is asked about `entries`.
 
-    Returns
-    -------
-    list of dict
-        With the keys ``count``, ``kind``, ``node`` (for a value that came in, its role),
-        ``variable``, ``written`` (the expression) and ``source`` (the user's line), where they
-        are known; the most frequent first.
+    Returns: list of dict with the keys ``count``, ``kind``, ``node`` (for a value that came in, its
+    role), ``variable``, ``written`` (the expression) and ``source`` (the user's line), where they
+    are known; the most frequent first.
     """
     entries = list(entries)
     lines = lines_of(entries) if lines is None else lines

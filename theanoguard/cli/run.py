@@ -17,8 +17,7 @@ from theanoguard.cli.children import set_up, set_up_children
 from theanoguard.guard.every_function import ALL_KINDS, kinds
 from theanoguard.shim.advice import add_advice
 
-Program = Callable[[], object]
-"""Runs a program to its end."""
+Program = Callable[[], object]  # runs a program to its end
 
 
 def kinds_argument(text: str) -> dict[str, bool]:
@@ -114,10 +113,7 @@ def start_script(argv: list[str]) -> Program:
 
     The file ``-`` is standard input.
 
-    Raises
-    ------
-    OSError
-        When the file cannot be read.
+    Raises ``OSError``: when the file cannot be read.
     """
     path = os.path.join(os.getcwd(), argv[0])  # "./" in it stays, as Python has it
     sys.argv[:] = argv
@@ -186,17 +182,9 @@ def run_program(program: Program) -> int:
 def run(arguments: argparse.Namespace) -> Callable[[], int]:
     """Prepare everything for a program under the shim.
 
-    Returns
-    -------
-    callable
-        Runs the program and returns 0, or raises the error of the program.
-
-    Raises
-    ------
-    ValueError
-        For arguments that make no sense.
-    OSError
-        When the program or the log cannot be read or written.
+    - Returns: runs the program and returns 0, or raises the error of the program.
+    - Raises ``ValueError``: for arguments that make no sense.
+    - Raises ``OSError``: when the program or the log cannot be read or written.
     """
     starts = [
         (start, argv)

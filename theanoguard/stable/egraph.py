@@ -24,31 +24,19 @@ Node: TypeAlias = tuple
 ("var", name) or ("axes", axes)."""
 
 LEAVES = ("num", "var", "axes")
-NEAR = 900
-"""A limit is taken from values at a distance of two to this negative power."""
-LOST = 64.0
-"""The error in bits of a value that is not finite."""
+NEAR = 900  # a limit is taken from values at a distance of two to this negative power
+LOST = 64.0  # the error in bits of a value that is not finite
 
 
 @dataclass(frozen=True)
 class Points:
-    """Values of the leaves at some points.
+    """Values of the leaves at some points."""
 
-    Parameters
-    ----------
-    values : dict of str to ndarray
-        Of each leaf.  The first axis is that of the points, then come those of the widest leaf.
-    lengths : dict of int to int
-        The number of elements along an axis, counted from the end.
-    weights : ndarray
-        Of each point.
-    moved : dict of str to ndarray
-        How far leaves are moved for an exact value, in units of 2**-900.
-    """
-
+    #: Of each leaf.  The first axis is that of the points, then come those of the widest leaf.
     values: Mapping[str, np.ndarray]
-    lengths: Mapping[int, int]
-    weights: np.ndarray
+    lengths: Mapping[int, int]  # the number of elements along an axis, counted from the end
+    weights: np.ndarray  # of each point
+    #: How far leaves are moved for an exact value, in units of 2**-900.
     moved: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
@@ -132,12 +120,8 @@ class Member:
 class EGraph:
     """Classes of terms that are equal as functions.
 
-    Parameters
-    ----------
-    varies : mapping of str to frozenset of int
-        The axes along which each leaf varies.
-    limit : int
-        The largest number of classes.
+    - `varies`: the axes along which each leaf varies.
+    - `limit`: the largest number of classes.
     """
 
     def __init__(self, varies: Mapping[str, frozenset[int]], limit: int = 1500):

@@ -27,33 +27,22 @@ from theanoguard.stable.operations import OPERATIONS
 from theanoguard.stable.patterns import rebuild
 from theanoguard.stable.terms import Formula, Reader, text_of
 
-FAULT = 10.0
-"""The error in bits from which a formula is searched."""
-GAIN = 4.0
-"""The bits by which another formula must be better."""
+FAULT = 10.0  # the error in bits from which a formula is searched
+GAIN = 4.0  # the bits by which another formula must be better
 NO_DIGITS = 45.0
 """The largest error in bits of a formula that is proposed, and of a finite gradient."""
-SLOPE = 20.0
-"""The error in bits that a gradient may have."""
-KEPT = 12.0
-"""The error in bits that another formula may have where the old one has less."""
-WIDTH = 4
-"""The elements of a long axis that the search looks at."""
-WIDE = 16
-"""The same, where the result of so few is right, and that of the whole axis is lost."""
+SLOPE = 20.0  # the error in bits that a gradient may have
+KEPT = 12.0  # the error in bits that another formula may have where the old one has less
+WIDTH = 4  # the elements of a long axis that the search looks at
+WIDE = 16  # the same, where the result of so few is right, and that of the whole axis is lost
 CANDIDATES = 8
 SLOPES = 12
-DIFFERENTIATED = 6
-"""The largest number of formulas of which the gradients are compared."""
-ACCURATE = (0.0, 0.0)
-"""The rank of a gradient that is accurate."""
+DIFFERENTIATED = 6  # the largest number of formulas of which the gradients are compared
+ACCURATE = (0.0, 0.0)  # the rank of a gradient that is accurate
 SAFE_BRANCHES = "switch(c, f(a), b) = switch(c, f(switch(c, a, 1)), b)"
-MOST_CODE = 120
-"""Characters of a formula that is proposed: nobody pastes a longer one."""
-PASSES = 2
-"""How often a search goes on from the best formula."""
-SEARCHES = 4
-"""The largest number of formulas around an operation that are searched."""
+MOST_CODE = 120  # characters of a formula that is proposed: nobody pastes a longer one
+PASSES = 2  # how often a search goes on from the best formula
+SEARCHES = 4  # the largest number of formulas around an operation that are searched
 BITS = (192, 1100, 4400)
 HEAVY = ("gamma", "gammaln", "psi", "i0", "i1", "i0e", "i1e", "erf", "erfc", "erfcx", "logerfc")
 
@@ -158,14 +147,9 @@ def better_formulas(
     The formulas begin at the inputs of the graph, and at results of operations that no identity
     knows.  Long formulas are left out.
 
-    Parameters
-    ----------
-    clients : mapping of Variable to Apply
-        The operations that read a variable.
-    replay : Replay
-        Knows the values at which the variable is inaccurate.
-    seconds : float
-        Limit of processor time.
+    - `clients`: the operations that read a variable.
+    - `replay`: knows the values at which the variable is inaccurate.
+    - `seconds`: limit of processor time.
     """
     end = time.thread_time() + seconds
     found, level = dict.fromkeys([variable]), [variable]

@@ -17,30 +17,14 @@ from theanoguard._exact.scalars import COMPARISONS, RULES
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation of terms.
+    """An operation of terms."""
 
-    Parameters
-    ----------
-    code : str
-        As it is written, with ``{0}`` for the first operand.
-    floats : callable
-        Takes arrays, and returns an array of the same dtype.
-    exact : callable
-        Takes arrays of balls.
-    level : int
-        The precedence of its operator; 9 for a call.
-    size : int
-        How much is added to the size of a formula.
-    reduces : bool
-        Whether the first operand is the axes of a reduction.
-    """
-
-    code: str
-    floats: Callable[..., Any]
-    exact: Callable[..., Any]
-    level: int = 9
-    size: int = 2
-    reduces: bool = False
+    code: str  # as it is written, with ``{0}`` for the first operand
+    floats: Callable[..., Any]  # takes arrays, and returns an array of the same dtype
+    exact: Callable[..., Any]  # takes arrays of balls
+    level: int = 9  # the precedence of its operator; 9 for a call
+    size: int = 2  # how much is added to the size of a formula
+    reduces: bool = False  # whether the first operand is the axes of a reduction
 
 
 def _elementwise(

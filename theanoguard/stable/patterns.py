@@ -34,33 +34,19 @@ from theanoguard._steps import foreign
 from theanoguard.operations.facts import is_float
 from theanoguard.stable import forms
 
-New = Callable[[Variable], Variable]
-"""Gives what stands for a variable of the graph in the copy."""
-Build = Callable[[New], Variable]
-"""Computes the form that replaces a variable."""
-Match = tuple[str, Build]
-"""The name of a form, and what builds it."""
+New = Callable[[Variable], Variable]  # gives what stands for a variable of the graph in the copy
+Build = Callable[[New], Variable]  # computes the form that replaces a variable
+Match = tuple[str, Build]  # the name of a form, and what builds it
 
 
 def rebuild(outputs: Sequence[Variable], builders: Mapping[Variable, Build]) -> list[Variable]:
     """Copy a graph with other ways to compute some of its variables.
 
-    Parameters
-    ----------
-    outputs : sequence of Variable
-    builders : dict of Variable to callable
-        ``build(new)`` computes the variable, where ``new(v)`` stands for a variable of the graph.
-
-    Returns
-    -------
-    list of Variable
-        The outputs of the copy, of the same types; it shares what does not change.
-
-    Raises
-    ------
-    ForeignError
-        If an operation of the user's does not take its new operands, or if a form has another
-        number of axes.
+    - `builders`: ``build(new)`` computes the variable, where ``new(v)`` stands for a variable of
+      the graph.
+    - Returns: the outputs of the copy, of the same types; it shares what does not change.
+    - Raises ``ForeignError``: if an operation of the user's does not take its new operands, or if a
+      form has another number of axes.
     """
     made: dict[Variable, Variable] = {}
 

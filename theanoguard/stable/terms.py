@@ -26,8 +26,7 @@ from theanoguard.stable import forms
 from theanoguard.stable.identities import Term
 from theanoguard.stable.operations import KEEPING, OPERATIONS
 
-Axes = tuple[int, ...]
-"""Axes of a reduction, counted from the end."""
+Axes = tuple[int, ...]  # axes of a reduction, counted from the end
 
 
 @dataclass(frozen=True)
@@ -45,27 +44,13 @@ class Leaf:
 
 @dataclass
 class Formula:
-    """An expression of a graph as a term.
+    """An expression of a graph as a term."""
 
-    Parameters
-    ----------
-    variable : Variable
-        The expression.
-    term : Term
-        Its reductions keep their axes.
-    leaves : dict of str to Leaf
-        By the name in the term.
-    dropped : tuple of int
-        Axes of the term, counted from the end, that the expression does not have.
-    views : tuple of Apply
-        Indexing and views that are applied at last, innermost first.
-    """
-
-    variable: Variable
-    term: Term
-    leaves: dict[str, Leaf]
-    dropped: Axes
-    views: tuple[Apply, ...]
+    variable: Variable  # the expression
+    term: Term  # its reductions keep their axes
+    leaves: dict[str, Leaf]  # by the name in the term
+    dropped: Axes  # axes of the term, counted from the end, that the expression does not have
+    views: tuple[Apply, ...]  # indexing and views that are applied at last, innermost first
 
     @property
     def dtype(self) -> str:
@@ -229,18 +214,10 @@ class _Read:
 
 @dataclass
 class Reader:
-    """Reads the terms of variables.
+    """Reads the terms of variables."""
 
-    Parameters
-    ----------
-    stops : collection of Variable
-        The variables that are leaves.
-    value : callable
-        Returns the value of a variable at the given inputs.
-    """
-
-    stops: Collection[Variable]
-    value: Callable[[Variable], Any]
+    stops: Collection[Variable]  # the variables that are leaves
+    value: Callable[[Variable], Any]  # returns the value of a variable at the given inputs
     leaves: dict[str, Leaf] = field(default_factory=dict)
     _known: dict[Variable, _Read] = field(default_factory=dict)
 

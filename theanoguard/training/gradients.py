@@ -243,10 +243,7 @@ class History:
 
     In each row the global norm comes first, then that of each gradient.
 
-    Parameters
-    ----------
-    bounds : list of tuple
-        For each of a row, the largest norm and the largest multiple of the median, or None.
+    `bounds`: for each of a row, the largest norm and the largest multiple of the median, or None.
     """
 
     def __init__(
@@ -392,21 +389,10 @@ class GradientGuard:
     ) -> list[Variable]:
         """Return the gradients, which are checked before anything can use them.
 
-        Parameters
-        ----------
-        grads : sequence of TensorVariable
-            Of any shape, float32 or float64.
-        params : sequence of Variable or str, optional
-            What they are the gradients of, for their names.
-
-        Returns
-        -------
-        list of TensorVariable
-
-        Raises
-        ------
-        ValueError
-            If there are none, if the numbers differ, or if the guard already has gradients.
+        - `grads`: sequence of TensorVariable of any shape, float32 or float64.
+        - `params`: what they are the gradients of, for their names.
+        - Raises ``ValueError``: if there are none, if the numbers differ, or if the guard already
+          has gradients.
         """
         grads = list(grads)
         params = grads if params is None else list(params)

@@ -33,10 +33,8 @@ class FirstBadOrProved(COp):
     Inputs are what `FirstBad` says of the values that are there; the largest magnitudes in ``z``,
     ``x`` and ``y`` of each ``Gemm``; and the operands ``z, a, x, y, b`` of each.
 
-    Parameters
-    ----------
-    computed, gemms : tuple of int
-        The numbers of the values that are there, and of those that a ``Gemm`` would compute.
+    `computed`, `gemms`: the numbers of the values that are there, and of those that a ``Gemm``
+    would compute.
     """
 
     __props__ = ("computed", "gemms")

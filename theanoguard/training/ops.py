@@ -233,10 +233,7 @@ class SquaredNorms(_OfEach):
 class FirstBad(OverArrays):
     """The number of the first input with a NaN, an Inf or too large a value; -1 if there is none.
 
-    Parameters
-    ----------
-    limit : float or None
-        The largest good magnitude; None allows every finite value.
+    `limit`: the largest good magnitude; None allows every finite value.
     """
 
     __props__ = ("limit",)
@@ -398,29 +395,15 @@ class ScaleEach(OverArrays):
 
 @dataclass(frozen=True)
 class Summary:
-    """Statistics of an array.  All but the counts use only its finite elements.
+    """Statistics of an array.  All but the counts use only its finite elements."""
 
-    Parameters
-    ----------
-    size : int
-        Number of elements.
-    min, max, mean : float
-        NaN where there is no finite element.
-    norm : float
-        Root of the sum of the squares, added up in float64.
-    zeros : float
-        Which part of all elements is zero, from 0 to 1.
-    n_nan, n_inf : int
-        How many elements are NaN, and infinite.
-    """
-
-    size: int
-    min: float
+    size: int  # number of elements
+    min: float  # `min`, `max`, `mean`: NaN where there is no finite element
     max: float
     mean: float
-    norm: float
-    zeros: float
-    n_nan: int
+    norm: float  # root of the sum of the squares, added up in float64
+    zeros: float  # which part of all elements is zero, from 0 to 1
+    n_nan: int  # `n_nan`, `n_inf`: how many elements are NaN, and infinite
     n_inf: int
 
 

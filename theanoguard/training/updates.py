@@ -32,12 +32,8 @@ class UpdateError(TheanoguardError, ArithmeticError):
 class StopAtBad(COp):
     """Lets through whether the step is good, and raises where it must not go on.
 
-    Parameters
-    ----------
-    names : tuple of str
-        What is watched, in the order of `FirstBad`.
-    allowed : int or None
-        How many bad steps in a row are let through; None for any number.
+    - `names`: what is watched, in the order of `FirstBad`.
+    - `allowed`: how many bad steps in a row are let through; None for any number.
     """
 
     __props__ = ("names", "allowed")

@@ -45,25 +45,15 @@ _VALUES = [f.name for f in fields(Summary)]
 
 @dataclass(frozen=True)
 class Record:
-    """The statistics of one array at one step.
+    """The statistics of one array at one step."""
 
-    Parameters
-    ----------
-    step : int
-        Which step of the watch it was (from 1).
-    epoch, batch : int
-        From 1; the batch within its epoch.
-    kind : {"weight", "gradient", "update"}
-        The parameter after the step, its gradient, and by how much the step has changed it.
-    name : str
-        Of the parameter.
-    """
-
-    step: int
-    epoch: int
+    step: int  # which step of the watch it was (from 1)
+    epoch: int  # `epoch`, `batch`: from 1; the batch within its epoch
     batch: int
+    #: One of "weight", "gradient", "update".  The parameter after the step, its gradient, and by
+    #: how much the step has changed it.
     kind: str
-    name: str
+    name: str  # of the parameter
     summary: Summary
 
     def row(self) -> dict[str, Any]:
