@@ -201,7 +201,7 @@ class Settings(FromCode):
         for group, names in (SETTINGS | ({"Others": others} if others else {})).items():
             rows = [("argument", "default", "effect", "backends")]
             for name in names.split():
-                first, *others = re.split(r"(?<=\.)\s", effects[name])
+                first, *others = re.split(r"(?<=\.)\s+", effects[name])
                 only = re.match(r"Only for ([\w ,]+?)(\.|, which|, whose)", first)
                 backends, effect = (only[1], others[:2]) if only else ("all", [first, *others[:1]])
                 default = parameters[name].default
