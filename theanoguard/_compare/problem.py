@@ -145,7 +145,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled problem: a function of the values of the inputs, those of the problem by default."""
+    """A compiled problem: a function of the inputs, by default with the problem's values."""
 
     call: Callable[[Sequence[Any]], list]
     values: list
