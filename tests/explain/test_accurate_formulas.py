@@ -3,8 +3,7 @@
 import itertools
 
 import pytest
-
-from tests.explain.pasted import CONTEXTS, Formula, Program, outcome
+from pasted import CONTEXTS, Formula, Program, outcome
 
 pytestmark = pytest.mark.on_30
 

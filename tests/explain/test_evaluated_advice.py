@@ -6,9 +6,9 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pasted import FORMULAS
 from pytensor.tensor.special import softmax
 
-from tests.explain.pasted import FORMULAS
 from theanoguard import GuardError, GuardMode, stable
 
 pytestmark = pytest.mark.in_python

@@ -1,8 +1,7 @@
 """Lines that a report prints are pasted into the program, which then runs at other inputs."""
 
 import pytest
-
-from tests.explain.pasted import outcome, programs
+from pasted import outcome, programs
 
 pytestmark = pytest.mark.in_python
 
