@@ -9,7 +9,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import pexpect
 import pytest
 
 import theanoguard
@@ -310,6 +309,7 @@ def test_report_has_colours_in_a_terminal_alone(explained_log, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     command = ["-m", "theanoguard", "report", str(explained_log)]
+    pexpect = pytest.importorskip("pexpect")  # (it needs a POSIX system)
     terminal = pexpect.run(" ".join([sys.executable, *command]), cwd=ROOT, encoding="utf-8")
     assert "\x1b[1;31mNaN in log: log(-0.25)" in terminal
     assert "\x1b" not in run("report", explained_log).stdout

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pexpect
 import pytensor
 import pytensor.tensor as pt
 import pytest
@@ -59,6 +58,7 @@ def script(tmp_path, monkeypatch):
 
 
 def in_a_terminal(script):
+    pexpect = pytest.importorskip("pexpect")  # (it needs a POSIX system)
     return pexpect.run(f"{sys.executable} {script}", encoding="utf-8", timeout=120)
 
 
