@@ -364,7 +364,7 @@ def test_what_starts_the_command_is_not_in_stack_traces(tmp_path):
     assert done.stdout == f"[{str(program)!r}]\n"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_the_processes_of_a_program_are_set_up_as_it_is(folder):
     (folder / "parallel.py").write_text(PARALLEL, encoding="utf-8")
     done = run("--guard", "nan", "--log", "log", "--numpy-compat", "parallel.py", cwd=folder)
