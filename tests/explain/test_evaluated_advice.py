@@ -410,3 +410,15 @@ def test_words_name_what_they_read(name):
     with pytest.raises(GuardError) as caught:
         fn(np.array(fails))
     assert "With  " not in str(caught.value) and '""' not in str(caught.value)
+
+
+def test_a_formula_in_words_has_the_index_of_what_it_replaces():
+    h = pt.dvector("h")
+    logs = pytensor.scan(
+        lambda i, h: pt.log((pt.exp(h) / pt.exp(h).sum())[i]),
+        sequences=[pt.arange(2)],
+        non_sequences=[h],
+        return_updates=False,
+    )
+    text = told(error_of([h], logs, [np.array([-800.0, 0.0, 1.0])]))
+    assert 'keeps the value: "theanoguard.stable.log_softmax(h)[i]"' in text

@@ -217,7 +217,10 @@ def _in_words(remedy: Remedy, trial: Trial, cause: Cause, changes: str) -> str |
             name, unnamed = "operand", f" (the operand of {op_name(spot.node.op)})"
         inside = f"({name})" if is_compound(name) else name
         module = module_of(spot.node.outputs[0])
-        texts = [f'"{remedy.text.replace("{x}", inside).replace("{pt}", module)}"']
+        index = _index_of(expression_of(_quoted(place)[1:-1])) if remedy.views else ""
+        if remedy.views and not index:
+            return None
+        texts = [f'"{remedy.text.replace("{x}", inside).replace("{pt}", module)}{index}"']
     if changes:
         return f"This changes the function: with {listed(texts)}{where}{unnamed}, {changes}."
     read = [v for edit in remedy.edits for v in edit.operands.values()] or [remedy.x]
