@@ -412,7 +412,7 @@ def apply_scalar(
     Return None if there is no rule.
 
     - `arrays`: balls, integers or booleans.
-    - `dtypes`: list of str of the outputs.
+    - `dtypes`: those of the outputs.
     - `spend`: ``spend(work)`` counts the work, and raises if a limit is reached.
     """
     kind = type(op)

@@ -425,7 +425,7 @@ def evaluate(
       them.
     - `work`: multiplications of 192 bits that are allowed.
     - `seconds`: limit of processor time.
-    - `most_bits`: int, optional of the midpoints: more are not tried.
+    - `most_bits`: those of the midpoints: more are not tried.
     """
     lookup = live.get if isinstance(live, Mapping) else live
     asked = list(elements) if elements is not None else [None] * len(variables)

@@ -657,7 +657,7 @@ def inner_bounds(node: Apply, bounds: BoundsOf) -> GraphBounds:
 
     A state is followed for a few steps; an end that still moves is given up.
 
-    `bounds`: mapping of Variable to Bounds of the graph around it.
+    `bounds`: those of the graph around it, by variable.
     """
     graph = node.op.fgraph
     if not isinstance(node.op, Scan):

@@ -28,7 +28,7 @@ class GraphView:
     - `updates`: new values of shared variables, computed with the outputs.
     - `params`: what is to be learnt.
     - `values`: known values of shared variables.
-    - `node`: Apply or None that inside of which the graph is.
+    - `node`: the one inside of which the graph is, or None.
     - `outer`: the graph of that node.
     """
 

@@ -103,16 +103,20 @@ def is_own_file(file: str) -> bool:
     return is_user_file(file) and not any(site in file.replace("\\", "/") for site in _SITE)
 
 
-def keep_source(code: CodeType) -> None:
+def keep_source(code: CodeType) -> bool:
     """Give `linecache` the text of code that has no file: of ``python -c``, or a ``%%time`` cell.
+
+    Return whether the text is known.
 
     Other code, such as that of a dataclass, has the same file names.  So the text is compiled, and
     the code must be a part of the result.
     """
     file = code.co_filename
     text = _UNREAD[file]() if file in _UNREAD else None
-    if text and any(code == part for part in _codes_of(text, file)):
-        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    if not text or all(code != part for part in _codes_of(text, file)):
+        return False
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    return True
 
 
 def _command() -> str | None:

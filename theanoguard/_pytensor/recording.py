@@ -192,8 +192,7 @@ class _Recorder:
                 self.entries.clear()
             line = frame.f_lineno
             text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
-            if not text:
-                keep_source(code)
+            if not text and keep_source(code):
                 text = linecache.getline(code.co_filename, line).strip()
             found = self.entries[key] = Entry(code, lasti, line, text or None)
         return found

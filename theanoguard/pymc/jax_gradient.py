@@ -27,7 +27,7 @@ from theanoguard.pymc.modes import model_lines
 def bad_derivative(model: Any, point: Mapping[str, Any]) -> str:
     """Return which operation JAX gives a bad derivative of, as a text, or "" if there is none.
 
-    `point`: dict of str to ndarray by the names of the value variables.
+    `point`: arrays by the names of the value variables.
     """
     steps, values = _forward(model, point)
     cotangents = {steps[-1][0].outputs[0]: np.ones(())}

@@ -421,7 +421,7 @@ NO_BOUND = "A bound in a log-density would change the posterior."
 def without_clamp(explanation: Any, model: Any = None) -> Any:
     """Return an explanation whose advice does not bound a number inside of a log-density.
 
-    `model`: pymc.Model or None whose variables the advice can name.
+    `model`: the one whose variables the advice can name, or None.
     """
     if explanation is None:
         return None

@@ -174,7 +174,7 @@ class JittedRuntime(Reporter):
         """Run a suspicious call again; return the error to be raised, or None.
 
         - `values`: dict of Variable to value of the inputs, when the call began.
-        - `results`: sequence or None of the call; None where it has not ended.
+        - `results`: those of the call; None where it has not ended.
         """
         self.looked = self.calls
         ended = results is not None
